@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from adjudge.rewards.judges.debate import DebateJudge as DebateJudge
     from adjudge.rewards.judges.ensemble import EnsembleVerdict as EnsembleVerdict
     from adjudge.rewards.judges.ensemble import ensemble as ensemble
+    from adjudge.rewards.judges.own import OwnJudge as OwnJudge
     from adjudge.rewards.judges.pairwise import PairwiseJudge as PairwiseJudge
     from adjudge.rewards.judges.personal import PersonalJudge as PersonalJudge
     from adjudge.rewards.judges.personal import PersonalPairJudge as PersonalPairJudge
@@ -126,6 +127,7 @@ _HOMES = {
     "adjudge.rewards.guards.length_free": ("LengthFree",),
     "adjudge.rewards.journal": ("Journal",),
     "adjudge.rewards.judge_reward": ("JudgeReward",),
+    "adjudge.rewards.judges.own": ("OwnJudge",),
     "adjudge.rewards.judges.pairwise": ("PairwiseJudge",),
     "adjudge.rewards.judges.personal": ("PersonalJudge", "PersonalPairJudge"),
     "adjudge.rewards.judges.pointwise": ("PointwiseJudge", "PointwisePairJudge"),

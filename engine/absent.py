@@ -61,10 +61,10 @@ class AbsentEngine(EngineFace):
         """The longest prompt that would fit."""
         return self.card.max_prompt_tokens
 
-    def chat(self, messages: Sequence[Message], answer: str = "") -> Prompt:
+    def chat(self, messages: Sequence[Message], answer: str = "", *, thinks: bool = False) -> Prompt:
         """The model's chat template around messages, or the names of their roles above them."""
         if self.has_tokenizer:
-            return super().chat(messages, answer)
+            return super().chat(messages, answer, thinks=thinks)
         return _turns(messages, f"[assistant]\n{answer}")
 
     def transcript(self, messages: Sequence[Message]) -> Prompt:

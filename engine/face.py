@@ -243,9 +243,12 @@ class EngineFace(ABC):
             raise LabelError("these labels are not one token each here")
         return list(compiled.reads[0].token_ids)
 
-    def chat(self, messages: Sequence[Message], answer: str = "") -> Prompt:
-        """The model's chat template around messages, ending at the answer slot after `answer`; see `Tokenizer.chat`."""
-        return self.tokenizer.chat(checked_messages(messages), answer)
+    def chat(self, messages: Sequence[Message], answer: str = "", *, thinks: bool = False) -> Prompt:
+        """The model's chat template around messages, ending at the answer slot after `answer`; see `Tokenizer.chat`.
+
+        With `thinks` a thinking model begins with a thought, which else is closed before it begins.
+        """
+        return self.tokenizer.chat(checked_messages(messages), answer, thinks=thinks)
 
     def transcript(self, messages: Sequence[Message]) -> Prompt:
         """The model's chat template around messages that are all written; see `Tokenizer.transcript`."""

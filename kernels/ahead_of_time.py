@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction, KernelParam
 
@@ -133,15 +134,13 @@ def _kind(value: Any) -> str:
 
 def _resources(ptx: str, capability: int) -> tuple[int, int]:
     """Registers and spilled bytes, as the ptxas that comes with Triton reports them."""
-    folder = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-    blackwell = folder / "ptxas-blackwell"
-    ptxas = blackwell if capability >= 100 and blackwell.exists() else folder / "ptxas"
     target = re.search(r"^\.target (\w+)", ptx, re.MULTILINE)
     assert target is not None
     with tempfile.TemporaryDirectory() as scratch:
         source = Path(scratch) / "kernel.ptx"
         source.write_text(ptx)
-        command = [str(ptxas), "-v", f"--gpu-name={target[1]}", str(source), "-o", str(source.with_suffix(".cubin"))]
+        command = [get_ptxas(capability).path, "-v", f"--gpu-name={target[1]}", str(source)]
+        command += ["-o", str(source.with_suffix(".cubin"))]
         report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     registers = re.findall(r"Used (\d+) registers", report)
     spilled = re.findall(r"(\d+) bytes spill stores", report)

@@ -340,7 +340,7 @@ def merge_kernel(
     count = tl.load(merge + 2)
     head = tl.program_id(1) * HEAD_BLOCK + tl.arange(0, HEAD_BLOCK)
     v = tl.arange(0, VALUE_BLOCK)
-    live = (head < HEADS) & (count > 0)
+    live = head < tl.where(count > 0, HEADS, 0)  # Triton 3.9's interpreter takes no scalar for a mask
     mask = live[:, None] & (v < VALUE_WIDTH)[None, :]
 
     peak = tl.full([HEAD_BLOCK], -float("inf"), tl.float32)

@@ -120,5 +120,6 @@ def _store(
         head = (first + tl.arange(0, HEAD_BLOCK))[:, None]
         d = tl.arange(0, WIDTH_BLOCK)[None, :]
         mask = (head < HEADS) & (d < WIDTH)
-        x = tl.load(source + head * head_stride + d, mask=mask & (strange == 0), other=0.0)
+        read = mask & (d < tl.where(strange == 0, WIDTH, 0))  # Triton 3.9's interpreter takes no scalar for a mask
+        x = tl.load(source + head * head_stride + d, mask=read, other=0.0)
         tl.store(target + head * WIDTH + d, x, mask=mask)

@@ -12,7 +12,7 @@ from adjudge.engine.answers import written_answers
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import place_of
+from adjudge.rewards.grouping import place_of, shared_by
 from adjudge.rewards.judges.asking import ANSWER
 from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
@@ -81,7 +81,7 @@ class AccuracyReward(Reward):
 
     def _gold(self, group: Group, number: int) -> list[float]:
         place = place_of(group, number)
-        return [peoples_score(group.columns.get(column), f'{place}: "{column}"') for column in self.columns]
+        return [peoples_score(shared_by(group, column, place), f'{place}: "{column}"') for column in self.columns]
 
 
 def written_scores(text: str, count: int) -> list[float] | None:

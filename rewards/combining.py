@@ -64,6 +64,11 @@ class Combined(Reward):
         """Those of all parts, each once."""
         return engines_of(*self.parts.values())
 
+    @property
+    def takes_ids(self) -> bool:
+        """Whether a part takes them."""
+        return any(part.takes_ids for part in self.parts.values())
+
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order; every part scores all groups at one go."""
         scored = {part: scored_by(part, reward, groups) for part, reward in self.parts.items()}
@@ -172,7 +177,9 @@ def reward_of(reward: Reward | Function, name: str) -> Reward:
     if isinstance(reward, Reward):
         return inside(reward, f'part "{name}"')
     if not callable(reward):
-        raise AdjudgeError(f'part "{name}" is {type(reward).__name__}: give a reward or a function')
+        raise AdjudgeError(
+            f'part "{name}" is {type(reward).__name__}: give a reward or a function, of a judge its JudgeReward'
+        )
     return FunctionReward(reward, name)
 
 
@@ -185,10 +192,7 @@ def scored_where(
     name: str, reward: Reward, groups: Sequence[Group], texts: Sequence[Sequence[str | None]]
 ) -> list[GroupReward]:
     """The rewards of a part that sees `texts`, one for each response; None is not asked about, and has no reward."""
-    asked = [
-        msgspec.structs.replace(group, responses=[text for text in own if text is not None])
-        for group, own in zip(groups, texts, strict=True)
-    ]
+    asked = [group.showing(own) for group, own in zip(groups, texts, strict=True)]
     return [_back(one, own) for one, own in zip(scored_by(name, reward, asked), texts, strict=True)]
 
 

@@ -66,6 +66,11 @@ class Gated(Reward):
         """Those of the reward and its gates, each once."""
         return engines_of(self.reward, *self.gates.values())
 
+    @property
+    def takes_ids(self) -> bool:
+        """Whether the reward or a gate takes them."""
+        return any(one.takes_ids for one in (self.reward, *self.gates.values()))
+
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""
         gates = {name: scored_by(name, gate, groups) for name, gate in self.gates.items()}

@@ -19,7 +19,9 @@ class Group(msgspec.Struct, frozen=True):
 
     `columns` is what else a data set says about the prompt, for judges that read it (`rubric`, `reviews`, ...).
     `conversation` are the turns that the prompt is the text of, each (role, text); () for a prompt that is a text.
-    Raises AdjudgeError for a prompt, a response or a reference that is no string, and responses that are no list.
+    `by_response` has the columns in which the responses differ, with a value for each, in their order: for functions.
+    Raises AdjudgeError for a prompt, a response or a reference that is no string, responses that are no list, and other
+    than one value for each of them.
     """
 
     prompt: str
@@ -28,6 +30,7 @@ class Group(msgspec.Struct, frozen=True):
     id: str = ""
     columns: Mapping[str, Any] = msgspec.field(default_factory=dict)
     conversation: tuple[tuple[str, str], ...] = ()
+    by_response: Mapping[str, Sequence[Any]] = {}
 
     def __post_init__(self) -> None:
         place = f'group "{self.id}"'
@@ -36,6 +39,31 @@ class Group(msgspec.Struct, frozen=True):
         named = {f"response {number}": response for number, response in enumerate(self.responses, 1)}
         check_texts(place, {"prompt": self.prompt, **named})
         check_texts(place, {"reference": self.reference}, absent=True)
+        for name, values in self.by_response.items():
+            if len(values) != len(self.responses):
+                raise AdjudgeError(
+                    f'{place}: {len(values)} values of "{name}" for {len(self.responses)} responses: give one for each'
+                )
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that there are, with `reference` and `id` where it has them."""
+        own = {"reference": self.reference is not None, "id": bool(self.id)}
+        return [*self.columns, *self.by_response, *(name for name, there in own.items() if there)]
+
+    def values(self, name: str) -> Sequence[Any]:
+        """What each response has in a column; None where there is none."""
+        shared = {**self.columns, "reference": self.reference, "id": self.id}
+        return self.by_response.get(name, [shared.get(name)] * len(self.responses))
+
+    def showing(self, texts: Sequence[str | None]) -> Group:
+        """The same with these texts for its responses, without those whose text is None."""
+        kept = [place for place, text in enumerate(texts) if text is not None]
+        return msgspec.structs.replace(
+            self,
+            responses=[text for text in texts if text is not None],
+            by_response={name: [values[place] for place in kept] for name, values in self.by_response.items()},
+        )
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -13,33 +13,52 @@ from adjudge.rewards.group import Group
 Text = str | Sequence[Mapping[str, Any]]
 """A text, or the messages of a conversation, each with its `role` and `content`."""
 
-NOT_COLUMNS = ("completion_ids", "trainer_state", "log_extra", "log_metric")
+NOT_COLUMNS = ("trainer_state", "log_extra", "log_metric")
 """What trainers pass besides the columns of their data."""
 
 
 def grouped(prompts: Sequence[Text], completions: Sequence[Text], columns: Mapping[str, Any]) -> list[Group]:
-    """The groups of a call: runs of completions whose prompt and columns are equal, in order.
+    """The groups of a call: runs of completions whose prompt, `id` and `reference` are equal, in order.
 
-    Each column has a value for each completion, of any kind (`same` compares them); the column `reference` becomes the
-    group's. Equal rows of a data set that follow each other are one run: give them a column `id` that tells them apart.
-    Raises AdjudgeError naming the column, or the place of a prompt or completion that is no text.
+    Each column has a value for each completion, of any kind (`same` compares them): see `columns_of`. Equal rows of a
+    data set that follow each other are one run: give them a column `id` that tells them apart. Raises AdjudgeError
+    naming the column, or the place of a prompt or completion that is no text.
     """
-    columns = {name: column for name, column in columns.items() if name not in NOT_COLUMNS}
-    for name, column in (("prompts", prompts), *columns.items()):
-        if not isinstance(column, Sequence) or isinstance(column, str) or len(column) != len(completions):
-            size = f"has {len(column)} values" if isinstance(column, Sequence) else f"is {type(column).__name__}"
-            raise AdjudgeError(f'"{name}" {size} for {len(completions)} completions: give a list with one for each')
-    rows = [{name: column[place] for name, column in columns.items()} for place in range(len(completions))]
+    count = len(completions)
+    prompts = listed("prompts", prompts, count)
+    own = {name: listed(name, column, count) for name, column in columns.items() if name not in NOT_COLUMNS}
+    rows = [{name: values[place] for name, values in own.items()} for place in range(count)]
     responses = [text_of(completion, f"completions[{place}]") for place, completion in enumerate(completions)]
-    starts = [
-        place
-        for place in range(len(completions))
-        if place == 0 or not same((prompts[place], rows[place]), (prompts[place - 1], rows[place - 1]))
-    ]
+    known = [(prompt, row.get("id"), row.get("reference")) for prompt, row in zip(prompts, rows, strict=True)]
+    starts = [place for place in range(count) if place == 0 or not same(known[place], known[place - 1])]
     return [
-        _group(prompts[start], responses[start:end], rows[start], start)
-        for start, end in pairwise([*starts, len(completions)])
+        _group(prompts[start], responses[start:end], rows[start:end], start)
+        for start, end in pairwise([*starts, count])
     ]
+
+
+def is_column(value: Any) -> bool:
+    """Whether it has values in an order: a list, a tuple, an array, a data set's column; no text and no mapping."""
+    ordered = hasattr(value, "__len__") and hasattr(value, "__getitem__") and getattr(value, "shape", None) != ()
+    return ordered and not isinstance(value, str | bytes | Mapping)
+
+
+def listed(name: str, column: Any, count: int) -> list[Any]:
+    """The values of a column, of an array as Python has them; raises AdjudgeError unless it is one with `count`."""
+    if not is_column(column) or len(column) != count:
+        size = f"has {len(column)} values" if is_column(column) else f"is {type(column).__name__}"
+        raise AdjudgeError(f'"{name}" {size} for {count} completions: give a list with one for each')
+    return list(column.tolist() if hasattr(column, "tolist") else column)
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """The columns that rows share, with the value of all, and those in which they differ, with the value of each.
+
+    A column that only some have is None for the others.
+    """
+    columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
+    shared = {name: values[0] for name, values in columns.items() if all(same(one, values[0]) for one in values[1:])}
+    return shared, {name: values for name, values in columns.items() if name not in shared}
 
 
 def turns_of(text: Text, place: str) -> tuple[tuple[str, str], ...]:
@@ -85,6 +104,19 @@ def same(a: Any, b: Any) -> bool:
         return False
 
 
+def shared_by(group: Group, name: str, place: str) -> Any:
+    """What the responses have in a column of which one value is read, None where they have none.
+
+    Raises AdjudgeError naming `place` where they differ in it.
+    """
+    if name in group.by_response:
+        raise AdjudgeError(
+            f'{place}: the responses differ in "{name}", of which one value is read for all: make it the same, or give'
+            ' rows that differ in it another "id" each'
+        )
+    return group.columns.get(name)
+
+
 def place_of(group: Group, number: int) -> str:
     """How errors call the group with that number, counted from 1."""
     name = f'group "{group.id}"' if group.id else f"group {number}"
@@ -92,14 +124,14 @@ def place_of(group: Group, number: int) -> str:
     return f'{name}, prompt "{words if len(words) <= 60 else words[:60] + "…"}"'
 
 
-def _group(prompt: Text, responses: Sequence[str], row: Mapping[str, Any], start: int) -> Group:
+def _group(prompt: Text, responses: Sequence[str], rows: Sequence[Mapping[str, Any]], start: int) -> Group:
     place = f"prompts[{start}]"
-    reference = row.get("reference")
+    columns, apart = columns_of(rows)
+    reference, name = columns.pop("reference", None), columns.pop("id", None)
     if reference is not None and not isinstance(reference, str):
         raise AdjudgeError(f'"reference"[{start}] is {_described(reference)}: give a string')
-    columns = {name: value for name, value in row.items() if name not in ("reference", "id")}
-    name = "" if row.get("id") is None else str(row["id"])
-    return Group(text_of(prompt, place), tuple(responses), reference or None, name, columns, turns_of(prompt, place))
+    text, turns = text_of(prompt, place), turns_of(prompt, place)
+    return Group(text, tuple(responses), reference or None, "" if name is None else str(name), columns, turns, apart)
 
 
 def _content(message: Mapping[str, Any], place: str) -> str:

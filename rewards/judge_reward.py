@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -11,9 +12,9 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import place_of
+from adjudge.rewards.grouping import place_of, shared_by
 from adjudge.rewards.judges.judge import Judge
-from adjudge.rewards.judges.kinds import KINDS
+from adjudge.rewards.judges.kinds import KINDS, kind_of
 from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.references import Reference, Referenced, StaticReference
@@ -26,24 +27,19 @@ from adjudge.rewards.words import count_words
 
 Scale = Literal["unit", "own", "decision"]
 
-RANGES: dict[str, tuple[float, float]] = {
-    "pointwise": (1.0, 5.0),
-    "ensemble": (1.0, 5.0),
-    "rubric": (0.0, 1.0),
-    "tree": (0.0, 10.0),
-    "personal": (1.0, 10.0),
-    "principle": (0.0, 1.0),
-    "debate": (0.0, 1.0),
-    "pairwise": (0.0, 1.0),
-    "personal of pairs": (0.0, 1.0),
-}
-"""The lowest and the highest that a kind of judge gives. A reward model's logit has no bounds, and stays as it is."""
-
 DECIDING = ("principle", "debate", "rubric", "pairwise", "pointwise of pairs", "personal of pairs")
 """The kinds of judges that decide between yes and no."""
 
 OWN_NAMES = ("id", "prompt", "prompt_a", "prompt_b", "response", "story_a", "story_b", "reference")
 """Columns that the group itself fills in."""
+
+READ = {
+    "rubric": ("rubric", "checklist"),
+    "tree": ("genre", "task"),
+    "personal": ("reviews",),
+    "personal of pairs": ("reviews",),
+}
+"""Columns that a kind of judge reads besides."""
 
 
 class JudgeReward(Reward):
@@ -55,18 +51,19 @@ class JudgeReward(Reward):
     come from `reference`; without it from the group, where a judge of pairs must find one.
 
     `scale` says what becomes of the judge's number:
-    - "unit" (default): its share of the judge's range (`RANGES`), in [0, 1]: P(1) of a principle or debate judge, the
+    - "unit" (default): its share of the judge's `range`, in [0, 1]: P(1) of a principle or debate judge, the
       reward of a rubric (QuRL), (s − 1)/4 of aspects, (s − 1)/9 of a personal score, s/10 of a tree (beyond [0, 1]
       where leaves have negative weights), the probability of being better than the reference. A reward model's logit
-      stays as it is.
+      stays as it is, and so does what else has no bounds.
     - "own": as the judge gives it; of a rubric the weighted mean on its scale (Igniting: 1 to 3).
     - "decision": 1 or 0. P(1) > 0.5 as in Igniting; of a rubric whether the text is acceptable; of pairs whether the
       response is preferred. Its flaw: a group of which all are good, or none, teaches nothing, and a text at .49 and
       one at .01 get the same; "unit" keeps the difference.
 
     The parts are those of the verdict; measures are the label mass ("mass"), the position bias of pairs ("bias"), the
-    response's length ("words") and whether it was shortened ("truncated"). Raises AdjudgeError naming prompt and column
-    for a group that lacks what the judge reads, before anything is asked.
+    response's length ("words") and whether it was shortened ("truncated"). Raises AdjudgeError for what is no judge,
+    for "unit" where a judge of one's own declares no range, and, naming prompt and column, for a group that lacks what
+    the judge reads, before anything is asked.
     """
 
     def __init__(
@@ -85,6 +82,8 @@ class JudgeReward(Reward):
             raise AdjudgeError(f'scale is "{scale}": choose {", ".join(get_args(Scale))}')
         if scale == "decision" and self.source.kind not in DECIDING:
             raise AdjudgeError(f'scale "decision" is for judges that decide: {", ".join(DECIDING)}')
+        if scale == "unit" and (known := self.source.known) is not None and not self.source.of_pairs:
+            _range(known)
 
     @property
     def below_zero(self) -> bool:
@@ -93,7 +92,10 @@ class JudgeReward(Reward):
             spec: JudgeSpec | None = self.source.spec
             weights = self.source.judge.weights if spec is None else spec.options.get("weights", "equal")  # type: ignore[attr-defined]
             return bool(weights != "equal")
-        return self.source.kind == "scalar"
+        if (known := self.source.known) is None or self.source.of_pairs or self.scale == "decision":
+            return self.source.kind == "scalar"
+        lowest = (known.range or (0.0,))[0]
+        return math.isinf(lowest) or (self.scale == "own" and lowest < 0)
 
     @property
     def engines(self) -> tuple[EngineFace, ...]:
@@ -137,8 +139,10 @@ class JudgeReward(Reward):
             if isinstance(verdict, RubricVerdict):
                 return None if verdict.acceptable is None else float(verdict.acceptable)
             return float(value > 0.5)
-        lowest, highest = RANGES.get(self.source.kind or "", (0.0, 1.0))
-        return (value - lowest) / (highest - lowest)
+        if isinstance(verdict, PairVerdict):
+            return value
+        lowest, highest = _range(self.source.judge)
+        return value if math.isinf(lowest - highest) else (value - lowest) / (highest - lowest)
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -173,7 +177,7 @@ def subjects_of(source: JudgeSource, groups: Sequence[Group], reference: Referen
 def check_row(kind: str, row: Row, options: Mapping[str, Any]) -> None:
     """Raise AdjudgeError naming place and column where a judge by name (`KINDS`) could not read a prompt's row."""
     blank = dict.fromkeys(OWN_NAMES, "")
-    subject = KINDS[kind].subject(Row(row.place, {**row.columns, **blank}), 1, options)
+    subject = kind_of(kind).subject(Row(row.place, {**row.columns, **blank}), 1, options)
     if kind == "rubric" and "rubric" not in options and subject.rubric is None:
         raise _without_rubric(row.place)
 
@@ -195,6 +199,8 @@ def parts_of(verdict: Verdict | PairVerdict) -> dict[str, float | None]:
 def _subjects(source: JudgeSource, group: Group, number: int, reference: str | None) -> tuple[Item | Pair, ...]:
     """Columns are read once for the group; then only the response differs."""
     judge, place = source.judge, place_of(group, number)
+    for name in READ.get(source.kind or "", ()):
+        shared_by(group, name, place)
     own = {"id": group.id, "prompt": group.prompt, "response": "", "story_a": "", "story_b": reference}
     columns = {name: builtin(value) for name, value in group.columns.items() if name not in OWN_NAMES}
     row = Row(place, {**columns, **own, "reference": reference})
@@ -209,6 +215,17 @@ def _subjects(source: JudgeSource, group: Group, number: int, reference: str | N
         raise _without_rubric(place)
     field = "a" if source.of_pairs else "response"
     return tuple(msgspec.structs.replace(subject, **{field: response}) for response in group.responses)
+
+
+def _range(judge: Judge[Any, Any] | type[Judge[Any, Any]]) -> tuple[float, float]:
+    """The lowest and the highest score that a judge declares; raises AdjudgeError where it declares none."""
+    if judge.range is None:
+        made = judge if isinstance(judge, type) else type(judge)
+        raise AdjudgeError(
+            f'{made.__name__} declares no range, of which scale "unit" gives the share: write range = (lowest, highest)'
+            ' in its class, or choose scale="own"'
+        )
+    return judge.range
 
 
 def _without_rubric(place: str) -> AdjudgeError:

@@ -93,10 +93,13 @@ class _JudgeThreads:
         work = asyncio.get_running_loop().run_in_executor(self._pool, copy_context().run, judged)
         return await service.unless_gone(request, work)
 
-    def aspects(self, given: str | Sequence[Aspect] | None, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
+    def aspects(
+        self, given: str | Sequence[str | Aspect] | None, preferred: Sequence[Aspect] = ()
+    ) -> tuple[Aspect, ...]:
         """What a request looks at; raises a 400 for aspects that cannot be."""
-        if isinstance(given, str) and len(given) > MOST_TEXT:
-            said = f"aspects have {len(given)} characters: at most {MOST_TEXT}, or give them as a list of aspects"
+        texts = [given] if isinstance(given, str) else [one for one in given or () if isinstance(one, str)]
+        if (size := sum(map(len, texts))) > MOST_TEXT:
+            said = f"aspects have {size} characters: at most {MOST_TEXT}, or give them as a list of aspects"
             raise HttpError(400, said, param="aspects")
         try:
             return self._aspects if given is None else aspects_of(given, preferred)

@@ -25,11 +25,11 @@ TooFew = Literal["too_few"]
 class JudgingRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How to judge.
 
-    `aspects` are a set's name or names after commas, or whole aspects; they are instructions to the judge and trusted.
-    What is not judged within `timeout` seconds abstains. Lower `priority` comes first.
+    `aspects` are a set's name or names after commas, or a list of names and of whole aspects; they are instructions to
+    the judge and trusted. What is not judged within `timeout` seconds abstains. Lower `priority` comes first.
     """
 
-    aspects: str | list[Aspect] | None = None
+    aspects: str | list[str | Aspect] | None = None
     model: str | None = None
     timeout: float | None = None
     priority: int | None = None

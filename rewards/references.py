@@ -16,7 +16,7 @@ from adjudge.engine.score import UNKEPT, Reason
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import Text, place_of, text_of, turns_of
+from adjudge.rewards.grouping import Text, place_of, shared_by, text_of, turns_of
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges.asking import room_for, seed_of
 from adjudge.rewards.specification import EngineSpec, awake
@@ -64,14 +64,15 @@ class StaticReference(Reference):
         return [Referenced(self._text(group, number)) for number, group in enumerate(groups, 1)]
 
     def _text(self, group: Group, number: int) -> str:
-        text = group.reference if self.column == "reference" else group.columns.get(self.column)
+        place = place_of(group, number)
+        text = group.reference if self.column == "reference" else shared_by(group, self.column, place)
         if text is None or text == "":
             raise AdjudgeError(
-                f'{place_of(group, number)}: "{self.column}" is missing: give a text to hold responses against, or let'
+                f'{place}: "{self.column}" is missing: give a text to hold responses against, or let'
                 " a base model write it (DynamicReference)"
             )
         if not isinstance(text, str):
-            raise AdjudgeError(f'{place_of(group, number)}: "{self.column}" is {type(text).__name__}, not a text')
+            raise AdjudgeError(f'{place}: "{self.column}" is {type(text).__name__}, not a text')
         return text
 
 

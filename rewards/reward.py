@@ -105,11 +105,16 @@ class Reward(ABC):
         """The engines behind it that are open now: what a trainer puts to sleep, or counts the tokens of."""
         return ()
 
+    @property
+    def takes_ids(self) -> bool:
+        """Whether it reads the column `completion_ids`, the completions' tokens: for_trl hands it on only then."""
+        return False
+
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Any) -> list[float | None]:
         """A reward for every completion, in order; None for one that has none to train on.
 
-        A group is a run of completions whose prompt and columns are equal. Prompts and completions are texts, or the
-        messages of conversations. In a group of two or more with fewer than two rewards all are None. Raises
+        A group is a run of completions whose prompt, `id` and `reference` are equal. Prompts and completions are texts,
+        or the messages of conversations. In a group of two or more with fewer than two rewards all are None. Raises
         AdjudgeError for lists of unequal length and what is no text.
         """
         if "trainer_state" in columns:
@@ -118,7 +123,8 @@ class Reward(ABC):
                 " puts groups together over processes and logs what they come to",
                 stacklevel=2,
             )
-        scored = self.score_groups(grouped(prompts, completions, columns))
+        groups = grouped(prompts, completions, columns)
+        scored = checked(self.score_groups(groups), groups, f'reward "{self.name}"')
         return [reward for group in scored for reward in group.settled]
 
     def during_training(self, *, sleep: bool = True, policy: Any = None) -> Reward:
@@ -143,7 +149,7 @@ class Reward(ABC):
 
 
 class Around(Reward):
-    """A reward around another, with its name, its engines and what it can pay."""
+    """A reward around another, with its name, its engines, what it can pay and whether it takes tokens."""
 
     def __init__(self, reward: Reward) -> None:
         self.reward, self.name = reward, reward.name
@@ -152,6 +158,11 @@ class Around(Reward):
     def below_zero(self) -> bool:
         """Whether the reward inside can pay less than 0."""
         return self.reward.below_zero
+
+    @property
+    def takes_ids(self) -> bool:
+        """Whether the reward inside takes them."""
+        return self.reward.takes_ids
 
     @property
     def engines(self) -> tuple[EngineFace, ...]:

@@ -13,10 +13,12 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.remote import OF_A_SERVER
 from adjudge.engine.remote.address import without_secrets
-from adjudge.rewards.judges.kinds import KINDS, kind_of, misfit, of_pairs, prepare
+from adjudge.rewards.imported import is_own
+from adjudge.rewards.judges.kinds import KINDS, kind_name, kind_of, misfit, of_pairs, prepare
 from adjudge.rewards.lending import POLICY, policy_engine
 
 if TYPE_CHECKING:
@@ -168,6 +170,8 @@ class JudgeSpec(msgspec.Struct, frozen=True):
     """A judge by its name (`KINDS`), with the options that `adjudge judge` has for it, its engine and its journal.
 
     The engine is by default that of `house`. `options` may give `aspects` as `Aspect`s and `rubric` as a `Rubric` too.
+    A judge of one's own is "package.module:name", a class that is opened as `name(engine, journal=…, **options)`; its
+    module is imported here, and in each process that the specification is sent to.
     Raises AdjudgeError for a judge that nobody knows, for options that it does not take, and where `house` would have
     to write; the log warns where it was not trained for that judge.
     """
@@ -189,6 +193,10 @@ class JudgeSpec(msgspec.Struct, frozen=True):
             )
         if not isinstance(self.options, dict):
             raise AdjudgeError(f"options are {str(self.options)!r:.60}: give a dict of them, and an engine as engine=…")
+        given: Any = self.judge
+        if not isinstance(given, str):
+            name = f"{given.__module__}:{given.__qualname__}" if isinstance(given, type) else "pointwise"
+            raise AdjudgeError(f'the judge is {shown(given)}: give its name, as JudgeSpec("{name}")')
         if kind_of(self.judge).gather is not None:
             raise AdjudgeError(f"{self.judge} judges the texts of a file beside each other: choose another judge")
         prepare(self.judge, self.options)
@@ -217,6 +225,8 @@ class JudgeSource:
         if isinstance(judge, str):
             name = without_secrets(judge)[:40]
             raise AdjudgeError(f'the judge is "{name}", a text: give JudgeSpec("{name}"), or an open judge')
+        if not isinstance(judge, JudgeSpec):
+            _check_open(judge)
         self.spec = judge if isinstance(judge, JudgeSpec) else None
         self._opened = None if isinstance(judge, JudgeSpec) else judge
         self._process = os.getpid()
@@ -242,7 +252,16 @@ class JudgeSource:
     @property
     def kind(self) -> str | None:
         """Its name among KINDS; None for a judge of the user's own making."""
-        return self.spec.judge if self.spec is not None else name_of(self.judge)
+        return kind_name(self.known) if self.spec is None or is_own(self.spec.judge) else self.spec.judge
+
+    @property
+    def known(self) -> Judge[Any, Any] | type[Judge[Any, Any]] | None:
+        """What is known of it without opening one by name: an open judge, or the class of one of the user's own."""
+        if self.spec is None:
+            return self.judge
+        from adjudge.rewards.judges.own import own_class
+
+        return own_class(self.spec.judge) if is_own(self.spec.judge) else None
 
     @property
     def of_pairs(self) -> bool:
@@ -251,7 +270,7 @@ class JudgeSource:
 
         if self.kind is not None:
             return KINDS[self.kind].what == "pairs"
-        return issubclass(self.judge.verdict_type, PairVerdict)
+        return issubclass(getattr(self.known, "verdict_type", object), PairVerdict)
 
     @property
     def engines(self) -> tuple[EngineFace, ...]:
@@ -271,14 +290,16 @@ class JudgeSource:
         self.spec, self._opened, self._process = spec, None, os.getpid()
 
 
-def name_of(judge: Judge[Any, Any]) -> str | None:
-    """The name among KINDS of an open judge."""
-    from adjudge.rewards.judges.scalar import ScalarJudge
-    from adjudge.rewards.verdict import PairVerdict
+def _check_open(judge: object) -> None:
+    """Raise AdjudgeError for what is no open judge."""
+    from adjudge.engine.face import EngineFace
+    from adjudge.rewards.judges.judge import Judge
 
-    if isinstance(judge, ScalarJudge):
-        return "scalar"
-    kind = str(getattr(judge, "kind", "")).removesuffix("_pair")
-    if issubclass(judge.verdict_type, PairVerdict):
-        kind = of_pairs(kind)
-    return kind if kind in KINDS else None
+    if isinstance(judge, Judge):
+        return
+    mend = "derive its class from OwnJudge, or give FunctionReward(function)"
+    if isinstance(judge, type) and issubclass(judge, Judge):
+        mend = f"open it, as {judge.__name__}(engine)"
+    elif isinstance(judge, EngineFace):
+        mend = "give a judge on it, as PointwiseJudge(engine)"
+    raise AdjudgeError(f"the judge is {shown(judge)}, which is no open judge: {mend}")

@@ -86,7 +86,7 @@ class StoryReward(Reward):
         self.aspects = tuple(aspect for aspect in checked(aspects or own_aspects) if aspect.weight > 0)
         if isinstance(judge, JudgeSpec):
             judge = judge.of_pairs
-        if isinstance(judge, JudgeSpec) and judge.judge in JUDGES and "aspects" not in judge.options:
+        if isinstance(judge, JudgeSpec) and JudgeSource(judge).kind in JUDGES and "aspects" not in judge.options:
             judge = msgspec.structs.replace(judge, options={**judge.options, "aspects": self.aspects})
         _check_judge(judge, self.aspects)
         self.source = JudgeSource(judge)

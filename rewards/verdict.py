@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
-from adjudge.rewards.judges.rubric import Rubric, check_rubric
+from adjudge.rewards.judges.rubric import Rubric, check_rubric, rubric_of
 
 Given = TypeVar("Given")
 
@@ -130,8 +130,9 @@ class Item(msgspec.Struct, frozen=True):
     """A text to judge, and the prompt it answers.
 
     `reference` is another answer to the prompt, `reviews` what the reader whose taste decides wrote before, and
-    `rubric` what this very text is to be graded by, for judges that use them; so are the text's `genre`, in words of
-    any language, and `task`. Raises AdjudgeError for a text that is no string.
+    `rubric` what this very text is to be graded by (a dict as files have it becomes one: see `rubric_of`), for judges
+    that use them; so are the text's `genre`, in words of any language, and `task`. Raises AdjudgeError for a text that
+    is no string, and what is no rubric.
     """
 
     prompt: str
@@ -148,6 +149,8 @@ class Item(msgspec.Struct, frozen=True):
         check_texts(place, {"prompt": self.prompt, "response": self.response})
         check_texts(place, {"reference": self.reference, "genre": self.genre}, absent=True)
         _check_reviews(place, self.reviews, Review)
+        if isinstance(rubric := cast("Any", self.rubric), dict):
+            msgspec.structs.force_setattr(self, "rubric", rubric_of(rubric, f"{place}: rubric"))
         check_rubric(self.rubric, f"{place}: rubric")
 
 

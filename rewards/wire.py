@@ -169,6 +169,8 @@ def _rubric(row: Row) -> Rubric | None:
     if len(found) > 1:
         raise AdjudgeError(f'{row.place} has both "rubric" and "checklist": leave one out')
     for name, value in found.items():
+        if isinstance(value, Rubric):
+            return value
         place = f'{row.place}: "{name}"'
         if isinstance(value, str):  # a cell of a table
             try:

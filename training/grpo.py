@@ -23,6 +23,7 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.guards.guarded import Guarded
+from adjudge.rewards.imported import is_own, source_of
 from adjudge.rewards.judges.kinds import FILES
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row
@@ -60,11 +61,13 @@ def _record(recipe: GrpoRecipe, prompts: Prompts) -> dict[str, Any]:
 
 
 def _digests(told: Any) -> list[str]:
-    """Of the files that judges and guards are given, in order: paths do not tell a change."""
+    """Of the files that judges and guards are given or come from, in order: paths do not tell a change."""
     found: list[str] = []
     for name, value in told.items() if isinstance(told, dict) else ():
         if name in (*FILES, "canaries") and isinstance(value, str) and Path(value).is_file():
             found.append(hashlib.sha256(Path(value).read_bytes()).hexdigest())
+        if name in ("judge", "function") and is_own(value) and (source := source_of(value)) is not None:
+            found.append(hashlib.sha256(source.read_bytes()).hexdigest())
         found += _digests(value)
     return found
 

@@ -64,14 +64,20 @@ def replay_rewards(folder: Path, rewards: RewardRecipe | None = None, *, step: i
     """Every reward of the run in `folder` again, or of one `step`, with no model: texts alone are read.
 
     `rewards` stands in for the run's own [reward]: other weights, parts, gates, of the same judges. Raises AdjudgeError
-    for a run without a journal or that step, for one whose rewards.journal or engines.json is gone, for a judge whose
-    model the run did not use, and for another reward with `length_free`: what was paid before says nothing of its
-    trend.
+    for a run without a journal or that step, for one whose rewards.journal or engines.json is gone, for one with code
+    of its author's own where no `rewards` are given, for a judge whose model the run did not use, and for another
+    reward with `length_free`: what was paid before says nothing of its trend.
     """
     if rewards is not None and rewards.length_free is not None:
         raise AdjudgeError("the trend of another reward is not known: leave [reward.length_free] out of the recipe")
     run = RunFolder(folder)
-    recipe, rewarded = read_run(run), _whole(read_rewards(run.rewards))
+    recipe = read_run(run)
+    if rewards is None and recipe.reward.own:  # the folder may be a stranger's, and name anything
+        raise AdjudgeError(
+            f"the rewards of this run call {recipe.reward.own[0]}, and a replay imports nothing that a folder names:"
+            " give its recipe, --recipe recipe.toml"
+        )
+    rewarded = _whole(read_rewards(run.rewards))
     if not _never_judged(rewarded):
         _check_kept(run)
     paid = msgspec.structs.replace(rewards or recipe.reward, journal=True)

@@ -9,15 +9,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.models.aliases import HOUSE, SMOLLM2
 from adjudge.rewards.accuracy_reward import AccuracyReward, peoples_score
 from adjudge.rewards.checks import Check, CheckReward, SectionReward
+from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
+from adjudge.rewards.imported import imported, is_own
 from adjudge.rewards.judge_reward import JudgeReward, Scale, check_row
 from adjudge.rewards.judges.aspects import parse_aspects
-from adjudge.rewards.judges.kinds import FILES, KINDS, of_pairs, prepare, usual
+from adjudge.rewards.judges.kinds import FILES, kind_of, of_pairs, prepare, usual
 from adjudge.rewards.lending import POLICY
 from adjudge.rewards.references import DynamicReference, Reference, StaticReference
 from adjudge.rewards.reward import Reward
@@ -105,6 +108,11 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
         """The most that it can pay, before its weight; None where that is not known. Where it is, the least is 0."""
         return 1.0
 
+    @property
+    def own(self) -> str | None:
+        """What it calls of the user's own making, as "package.module:name"."""
+        return None
+
     def open(self, surroundings: Surroundings) -> Reward:
         """The reward of this part; raises AdjudgeError for what cannot be, and opens no model."""
         reward = self._reward(surroundings)
@@ -165,6 +173,12 @@ class Judged(Part, frozen=True, kw_only=True):
         """The most that it can pay, before its weight; None where that is not known."""
         return None
 
+    @property
+    def own(self) -> str | None:
+        """What it calls of the user's own making: its judge."""
+        judge = getattr(self, "judge", None)
+        return judge if is_own(judge) else None
+
     def usual(self, engine: Engine) -> str:
         """The judge that compares texts for a part that names none, on its own model or `engine`."""
         return usual((self.engine or engine).model_name, self.options)
@@ -195,7 +209,7 @@ class Judged(Part, frozen=True, kw_only=True):
 
     def _compares(self, kind: str) -> bool:
         """Whether there must be a reference."""
-        return KINDS[kind].what == "pairs"
+        return kind_of(kind).what == "pairs"
 
     def placed(self, place: Place) -> Judged:
         """The same with its paths made absolute."""
@@ -215,8 +229,9 @@ class JudgePart(Judged, frozen=True, tag="judge", kw_only=True):
     @property
     def most(self) -> float | None:
         """The most that it can pay, before its weight; None where that is not known."""
-        bounded = self.scale != "own" and self.judge not in ("scalar", "tree")  # leaves of a tree may weigh less than 0
-        return 1.0 if bounded else None
+        if self.scale == "own" or is_own(self.judge):
+            return None
+        return None if self.judge in ("scalar", "tree") else 1.0  # leaves of a tree may weigh less than 0
 
     def _kind(self, engine: Engine) -> str:
         return self.judge
@@ -362,6 +377,32 @@ class RepetitionPart(Part, frozen=True, tag="repetition", kw_only=True):
         return RepetitionReward(self.n)
 
 
+class FunctionPart(Part, frozen=True, tag="function", kw_only=True):
+    """A function of one's own, `function` "module:name", also of a module beside the recipe: see `FunctionReward`.
+
+    With `messages` it is given messages, as TRL's own functions are.
+    """
+
+    function: str
+    messages: bool = False
+
+    @property
+    def most(self) -> float | None:
+        """The most that it can pay, before its weight, is not known."""
+        return None
+
+    @property
+    def own(self) -> str:
+        """What it calls of the user's own making."""
+        return self.function
+
+    def _reward(self, surroundings: Surroundings) -> Reward:
+        function = imported(self.function, "the function")
+        if not callable(function) or isinstance(function, type):
+            raise AdjudgeError(f'the function is "{self.function}", which is {shown(function)}: name a function')
+        return FunctionReward(function, messages=self.messages)
+
+
 AnyPart = (
     JudgePart
     | TournamentPart
@@ -373,4 +414,5 @@ AnyPart = (
     | PatternPart
     | LanguagePart
     | RepetitionPart
+    | FunctionPart
 )

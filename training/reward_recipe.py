@@ -15,6 +15,7 @@ from adjudge.engine.face import EngineFace
 from adjudge.rewards.combining import Product, WeightedSum
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.guards.length_free import LENGTH, TREND, WITH_TREND, LengthFree
+from adjudge.rewards.imported import importable
 from adjudge.rewards.lending import POLICY
 from adjudge.rewards.references import DynamicReference
 from adjudge.rewards.reward import Reward
@@ -108,6 +109,12 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def judged(self) -> tuple[Judged, ...]:
         """The parts and gates that have a judge."""
         return tuple(part for part in (*self.parts.values(), *self.gates.values()) if isinstance(part, Judged))
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """What the parts and gates call of the user's own making, each once."""
+        calls = (part.own for part in (*self.parts.values(), *self.gates.values()))
+        return tuple(dict.fromkeys(name for name in calls if name is not None))
 
     @property
     def on_policy(self) -> bool:
@@ -267,7 +274,9 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def placed(self, place: Place) -> RewardRecipe:
-        """The same with its paths made absolute."""
+        """The same with its paths made absolute; what is of the user's own making is found there from here on."""
+        if self.own:
+            importable(place("."))
         parts, gates = (
             {name: part.placed(place) if isinstance(part, Judged) else part for name, part in table.items()}
             for table in (self.parts, self.gates)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -38,22 +38,11 @@ def judge_command(
     ],
     output: Annotated[Path | None, output_beside("Verdicts, JSONL in input order", ".verdicts.jsonl")] = None,
     judge: Annotated[
-        Literal[
-            "pairwise",
-            "pointwise",
-            "ensemble",
-            "rubric",
-            "tree",
-            "principle",
-            "debate",
-            "personal",
-            "scalar",
-            "tournament",
-        ]
-        | None,
+        str | None,
         typer.Option(
             help="pairwise, pointwise, ensemble, rubric, tree, principle, debate, personal, scalar or tournament, as"
-            " above (default: pointwise for house, pairwise for other models and where --orders is given).",
+            " above, or package.module:name for a judge of your own (default: pointwise for house, pairwise for other"
+            " models and where --orders is given).",
             metavar="JUDGE",
         ),
     ] = None,
@@ -111,7 +100,8 @@ def judge_command(
     `--without texts` shows plots and scores only.
 
     **scalar** gives the reward of a model with a Bradley-Terry head: `prompt` and `response` in, `score` (a logit) out.
-    **tournament** is `adjudge rank` with all pairs, and takes the options of pairwise.
+    **tournament** is `adjudge rank` with all pairs, and takes the options of pairwise. **package.module:name** is a
+    judge of your own, whose module is also found in the folder where you are.
 
     A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; nothing is lost or judged twice. Its
     journal holds the texts too: `adjudge judge v.jsonl.journal --judge rubric --rubric new.toml` judges them anew.

@@ -101,7 +101,7 @@ JudgeAspects = Annotated[
     str | None,
     _asked(
         help="hanna (default), storyer, perse (default of personal), or comma-separated names;"
-        " your own as name=what it means; name*3 triples its weight."
+        ' your own as name="what it means" (in quotes where it has commas); name*3 triples its weight.'
     ),
 ]
 JudgeOrders = Annotated[

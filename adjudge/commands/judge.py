@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -18,8 +18,9 @@ from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.imported import importable, is_own
 from adjudge.rewards.journal import Journal, is_journal
-from adjudge.rewards.judges.kinds import KINDS, Options, named, prepare
+from adjudge.rewards.judges.kinds import Options, kind_of, named, prepare
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import record_run, run_of
 from adjudge.rewards.wire import label_of, verdict_line
@@ -27,9 +28,10 @@ from adjudge.training.progress import watched
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """A file that has been judged: its rows, what was made of each, and what it cost; `judge` is an entry of KINDS."""
+    """A file that has been judged: its rows, what was made of each, and what it cost; `judge` is as in `kind_of`."""
 
     judge: str
+    what: Literal["pairs", "items"]
     rows: list[Row]
     subjects: list[Any]
     verdicts: list[Any]
@@ -73,6 +75,7 @@ def judge_file(
     title = f"Verdicts on {path.name}"
     show_results(
         judged.judge,
+        judged.what,
         judged.rows,
         judged.subjects,
         judged.verdicts,
@@ -109,7 +112,9 @@ def judge_rows(
     """The same without a word about it; `report` is only kept apart from the other files."""
     rows = rows_of(path, limit, columns)
     name = named(judge or run_options.source.usual_judge(options), rows)
-    kind, open_judge = KINDS[name], prepare(name, options)
+    if is_own(name):
+        importable(Path())
+    kind, open_judge = kind_of(name), prepare(name, options)
     if limit is not None and kind.gather is not None:
         raise AdjudgeError(f"each verdict of {name} rests on other rows too: leave out --limit, or take rows out")
     check_fit(run_options.source.model, run_options.source.adapter, name, options)
@@ -147,4 +152,4 @@ def judge_rows(
                     verdicts.append(verdict)
                     write(verdict_line(verdict, row))
             seconds = time.perf_counter() - started
-    return Judged(name, rows, subjects, verdicts, labels, RunCost.of(engine, seconds, remembered))
+    return Judged(name, kind.what, rows, subjects, verdicts, labels, RunCost.of(engine, seconds, remembered))

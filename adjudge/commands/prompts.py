@@ -16,9 +16,10 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import ALIASES
 from adjudge.engine.text.prompt import Prompt
 from adjudge.engine.text.tokenizer import Tokenizer
+from adjudge.rewards.imported import importable, is_own
 from adjudge.rewards.judges import template
 from adjudge.rewards.judges.judge import AskingJudge, Judge
-from adjudge.rewards.judges.kinds import KINDS, Options, kind_of, named, prepare
+from adjudge.rewards.judges.kinds import Options, kind_of, named, prepare
 from adjudge.rewards.rows import Row
 from adjudge.rewards.visible import visible
 from adjudge.training.terminal import open_console, plain_table
@@ -68,10 +69,12 @@ def show_prompts(
     every: bool,
 ) -> None:
     """Print the questions of a judge about one row of a file, or about an example, as they would be asked."""
+    if is_own(name):
+        importable(Path())
     what = kind_of(name).what
     chosen = _row(rows, row) if rows is not None else _example(what, options)
     name = named(name, [chosen])
-    kind, open_judge = KINDS[name], prepare(name, options)
+    kind, open_judge = kind_of(name), prepare(name, options)
     subject = kind.subject(chosen, 1, options)
     engine = _engine(model)
     questions = first_round(open_judge(engine, None), subject)

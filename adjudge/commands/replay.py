@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 from rich.box import SIMPLE_HEAD
@@ -22,10 +22,11 @@ from adjudge.commands.rows import holds_run, named_rows
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import GroupVerdict
+from adjudge.rewards.imported import is_own
 from adjudge.rewards.journal import Journal, content_key, is_journal
 from adjudge.rewards.judges.aspects import aspects_of
 from adjudge.rewards.judges.judge import AskingJudge, clean
-from adjudge.rewards.judges.kinds import Options, kind_of, prepare
+from adjudge.rewards.judges.kinds import Kind, Options, kind_of, prepare
 from adjudge.rewards.rescoring import Rescoring
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import Run, run_of, runs_of
@@ -81,9 +82,10 @@ def replay_file(
             check_new(report)
     with Journal(journal) as book, TemporaryDirectory() as folder:
         run = run_of(book, number)
-        _check_changes(run, changes)
+        kind = _kind(run, changes)
+        _check_changes(run, kind, changes)
         options = run.read_options(book, Path(folder))
-        if given is not None and run.what != "groups" and kind_of(run.judge).gather is not None:
+        if given is not None and kind.gather is not None:
             raise AdjudgeError(f"each verdict of {run.judge} rests on other rows of its run too: leave out --rows")
         read = run.read_rows(book) if given is None else given
         title = f"Replay of {run.source}"
@@ -92,20 +94,36 @@ def replay_file(
             missing = len(read) - _replay_groups(book, run, options, changes, read, results)
             _end(missing, len(read), STOPPED if given is None and not changes else UNASKED)
             return
-        subjects = kind_of(run.judge).subjects(read, options)
-        keys = run.read_keys(book) if given is None else _keys_of(book, run, options, read, subjects)
+        subjects = kind.subjects(read, options)
+        keys = run.read_keys(book) if given is None else _keys_of(book, run, kind, options, read, subjects)
         held = [place for place, key in enumerate(keys) if key in book]
         results = Results(output, report, title, RunCost(run.card.name, remembered=len(held)))
         rows_held, subjects_held = [read[place] for place in held], [subjects[place] for place in held]
         if changes:
             verdicts = _rescoring(book, run, options, changes).judge_iter(subjects_held)
         else:
-            verdict_type = _verdict_type(book, run, options)
+            verdict_type = _verdict_type(book, run, kind, options)
             verdicts = _remembered(book, verdict_type, [keys[place] for place in held], subjects_held)
         shown = results.write(zip(rows_held, verdicts, strict=True), verdict_line)
         if results.are_told:
-            show_results(run.judge, rows_held, subjects_held, shown, results.cost, **results.how)
+            show_results(run.judge, run.what, rows_held, subjects_held, shown, results.cost, **results.how)
     _end(len(read) - len(held), len(read))
+
+
+def _kind(run: Run, changes: Options) -> Kind:
+    """What the run's judge is. One of the user's own is not imported: a journal may be a stranger's, and name anything.
+
+    Raises AdjudgeError for changes to such a one, which it would have to conclude.
+    """
+    if not is_own(run.judge):
+        return kind_of(run.judge)
+    if run.what == "groups" or changes:
+        raise AdjudgeError(f"{run.judge[:80]} is a judge of one's own, which a replay does not import: judge again")
+
+    def prepared(options: Options) -> NoReturn:
+        raise AdjudgeError(f"{run.judge} is not imported")
+
+    return Kind(run.what, prepared, ())
 
 
 def _end(missing: int, rows: int, why: str = STOPPED) -> None:
@@ -185,11 +203,10 @@ def _rescoring(book: Journal, run: Run, options: Options, changes: Options) -> R
     return Rescoring(earlier, judge, book)
 
 
-def _verdict_type(book: Journal, run: Run, options: Options) -> Any:
+def _verdict_type(book: Journal, run: Run, kind: Kind, options: Options) -> Any:
     """What the run's judge concludes; one that cannot be opened without its model concludes no more than the usual."""
-    open_judge = prepare(run.judge, options)
     try:
-        return open_judge(AbsentEngine(run.card), book).verdict_type
+        return kind.prepare(options)(AbsentEngine(run.card), book).verdict_type
     except AdjudgeError:
         return PairVerdict if run.what == "pairs" else Verdict
 
@@ -206,9 +223,11 @@ def _remembered(book: Journal, verdict_type: Any, keys: Sequence[str], subjects:
         yield msgspec.structs.replace(msgspec.json.decode(stored, type=verdict_type), id=clean(subject).id)
 
 
-def _keys_of(book: Journal, run: Run, options: Options, rows: Sequence[Row], subjects: Sequence[Any]) -> list[str]:
+def _keys_of(
+    book: Journal, run: Run, kind: Kind, options: Options, rows: Sequence[Row], subjects: Sequence[Any]
+) -> list[str]:
     """The keys of the verdicts that the run gave on the same texts; raises AdjudgeError for a row it did not judge."""
-    judged = kind_of(run.judge).subjects(run.read_rows(book), options)
+    judged = kind.subjects(run.read_rows(book), options)
     keys = dict(zip(map(_texts, judged), run.read_keys(book), strict=True))
     for row, subject in zip(rows, subjects, strict=True):
         if _texts(subject) not in keys:
@@ -221,8 +240,8 @@ def _texts(subject: Any) -> str:
     return content_key(subject=msgspec.structs.replace(clean(subject), id=""))
 
 
-def _check_changes(run: Run, changes: Options) -> None:
-    takes = (*kind_of(run.judge).options, *(CONTEST if run.what == "groups" else ()))
+def _check_changes(run: Run, kind: Kind, changes: Options) -> None:
+    takes = (*kind.options, *(CONTEST if run.what == "groups" else ()))
     for name in changes:
         if name not in takes:
             raise AdjudgeError(

@@ -12,7 +12,7 @@ from rich.console import Console
 from adjudge.bench.run_cost import RunCost
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
-from adjudge.rewards.judges.kinds import KINDS, OF_PAIRS
+from adjudge.rewards.judges.kinds import OF_PAIRS
 from adjudge.rewards.rows import Row
 from adjudge.training.terminal import open_console
 
@@ -29,6 +29,7 @@ def intentions(rows: Sequence[Row]) -> list[tuple[Literal["a", "b", "tie"] | Non
 
 def show_results(
     judge: str,
+    what: Literal["pairs", "items"],
     rows: Sequence[Row],
     subjects: Sequence[Any],
     verdicts: Sequence[Any],
@@ -39,9 +40,12 @@ def show_results(
     labels: Sequence[bool | None] | None = None,
     to_stderr: bool = False,
 ) -> None:
-    """Print what the verdicts of a judge say, beside people's labels where there are any, and write it as `report`."""
+    """Print what the verdicts of a judge on `what` say, and write it as `report`.
+
+    Beside people's labels, where there are any.
+    """
     console = open_console(120, stderr=to_stderr)
-    if KINDS[judge].what == "items":
+    if what == "items":
         from adjudge.bench.item_page import render_items
         from adjudge.bench.items import ItemRow, item_lines, item_table, summarise_items
         from adjudge.bench.labels import label_lines

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.text.tokenizer import well_formed
 
 HEAVIEST = 1e6
 """Weight of an aspect: sums of scores stay finite."""
-Aspects: TypeAlias = "str | Aspect | Sequence[str | Aspect]"
-"""Aspects as they are given: objects, or names as in `parse_aspects`."""
+Aspects: TypeAlias = "str | Aspect | Mapping[str, Any] | Sequence[str | Aspect | Mapping[str, Any]]"
+"""Aspects as they are given, see `aspects_of`."""
+_PIECE = re.compile(r'(?:=\s*"[^"]*"(?=\s*(?:,|$))|[^,])+')
+"""What stands between commas that are in no quotes."""
+_WEIGHT = re.compile(r"\*\s*\d+(?:\.\d*)?$")
+"""A weight where none is read: after a meaning."""
+ENDS = ".?!…。？！"
+"""What a meaning ends with."""
 
 
 class Aspect(msgspec.Struct, frozen=True):
@@ -65,8 +72,9 @@ def parse_aspects(text: str, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, 
 
     A name that several sets know means what it means in `preferred`, else in the first of them. A name may carry its
     weight: `coherence*3,wit*0.5=Is it funny?`. What stands after the comma in a meaning of one's own belongs to it,
-    unless it is, or nearly is, a name. Raises AdjudgeError for a name nobody knows, a weight that is no number, an
-    empty list, and a name given twice.
+    unless it is, or nearly is, a name; a meaning in quotes is taken as it stands: `clear="In prose, style, ending?"`.
+    Raises AdjudgeError for a name nobody knows, one after a meaning that has not come to an end (it may be part of
+    it), a weight that is no number or stands after a meaning, an empty list, and a name given twice.
     """
     known = {aspect.name.lower(): aspect for aspects in (*reversed(SETS.values()), preferred) for aspect in aspects}
     chosen: list[Aspect] = []
@@ -76,39 +84,78 @@ def parse_aspects(text: str, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, 
         if part.lower() in SETS:
             chosen += SETS[part.lower()]
             continue
-        if equals and name and definition:
-            aspect = Aspect(name, definition)
+        if equals and name and definition.strip('" '):
+            aspect = Aspect(name, _meaning(name, definition))
         elif name.lower() in known:
             aspect = known[name.lower()]
         else:
             raise AdjudgeError(
                 f'unknown aspect "{part}": choose hanna, storyer, perse, or names from {", ".join(sorted(known))};'
-                f' give your own as "{name or "name"}=what it means"'
+                f' give your own as "{name or "name"}=what it means", in quotes where commas part what it means'
             )
         chosen.append(msgspec.structs.replace(aspect, weight=_weight(weight, part)) if star else aspect)
     return checked(chosen)
 
 
 def aspects_of(given: Aspects, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
-    """Aspects as text (`parse_aspects`), all together or each, or as they are, checked."""
+    """Aspects as text (`parse_aspects`), objects or their fields, {name: meaning}, or a list of these, checked."""
     if isinstance(given, str):
         return parse_aspects(given, preferred)
+    if isinstance(given, Mapping):
+        if not {"name", "definition"} <= given.keys():
+            return checked([_aspect({"name": name, "definition": meaning}) for name, meaning in given.items()])
+        return checked([_aspect(given)])
     if isinstance(given, Aspect):
         return checked([given])
-    each = [aspects_of(part, preferred) if isinstance(part, str) else (part,) for part in given]
+    each = [aspects_of(part, preferred) if isinstance(part, str | Mapping) else (part,) for part in given]
     return checked([aspect for some in each for aspect in some])
+
+
+def _aspect(fields: Mapping[str, Any]) -> Aspect:
+    try:
+        if unknown := fields.keys() - set(Aspect.__struct_fields__):
+            raise AdjudgeError(f"an aspect has {sorted(unknown)[0]!r:.40}: give its name, definition and weight")
+        return msgspec.convert(fields, Aspect)
+    except msgspec.ValidationError as error:
+        raise AdjudgeError(
+            f"{fields!r:.60} is no aspect ({reason(error)}): give name, definition and weight"
+        ) from error
 
 
 def _pieces(text: str, names: Sequence[str]) -> list[str]:
     """What stands between commas; within a meaning a comma parts nothing, unless a name or nearly one follows it."""
     pieces: list[str] = []
-    for piece in filter(None, map(str.strip, text.split(","))):
-        within = bool(pieces) and "=" not in piece and pieces[-1].partition("=")[2].strip()
-        if within and not difflib.get_close_matches(piece.partition("*")[0].strip().lower(), names, 1, 0.8):
-            pieces[-1] += f", {piece}"
-        else:
+    for piece in filter(None, map(str.strip, _PIECE.findall(text))):
+        meaning = pieces[-1].partition("=")[2].strip() if pieces and "=" not in piece else ""
+        if not meaning or _is_quoted(meaning):
             pieces.append(piece)
+        elif not difflib.get_close_matches(piece.partition("*")[0].strip().lower(), names, 1, 0.8):
+            pieces[-1] += f", {piece}"
+        elif meaning.endswith(tuple(ENDS)):
+            pieces.append(piece)
+        else:
+            _meaning(pieces[-1].partition("=")[0].partition("*")[0].strip(), meaning)
+            raise AdjudgeError(
+                f'"{piece}" is an aspect, or part of what "{pieces[-1][:60]}" means: put what that means in quotes, or'
+                " end it with a full stop or question mark before the comma"
+            )
     return pieces
+
+
+def _is_quoted(meaning: str) -> bool:
+    return len(meaning) > 1 and meaning[0] == meaning[-1] == '"'
+
+
+def _meaning(name: str, definition: str) -> str:
+    """What an aspect means, without quotes around it; raises AdjudgeError for a weight at its end."""
+    if _is_quoted(definition):
+        return definition[1:-1].strip()
+    if found := _WEIGHT.search(definition):
+        raise AdjudgeError(
+            f'what the aspect "{name}" means ends in "{found[0]}": write {name}{found[0]}=… for a weight, or put the'
+            " meaning in quotes"
+        )
+    return definition
 
 
 def _weight(text: str, part: str) -> float:

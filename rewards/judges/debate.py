@@ -54,6 +54,7 @@ class DebateJudge(PromptedJudge[Item, Verdict]):
     """
 
     kind = "debate"
+    range = (0.0, 1.0)
     verdict_type = Verdict
 
     def __init__(

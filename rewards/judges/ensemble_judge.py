@@ -43,6 +43,7 @@ class EnsembleJudge(Judge[Item, Verdict]):
     """
 
     kind: ClassVar[str] = "ensemble"
+    range = (1.0, 5.0)
     verdict_type = Verdict
 
     def __init__(self, judge: PairwiseJudge) -> None:

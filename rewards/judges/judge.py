@@ -23,12 +23,16 @@ from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges import template
 from adjudge.rewards.judges.asking import ANSWER, Answer, Mode, Question, open_asking
-from adjudge.rewards.judges.template import Data, Layout
+from adjudge.rewards.judges.template import Data, Layout, Template
 from adjudge.rewards.kept_answers import KeptAnswers
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention, each_of
 
 Subject = TypeVar("Subject", Pair, Item)
 Ruling = TypeVar("Ruling", PairVerdict, Verdict)
+
+
+SCORING = ("_judge", "_questions", "_conclude", "questions", "score_of")
+"""The methods that say what the scores of a judge are."""
 
 
 class Concluded(NamedTuple, Generic[Ruling]):
@@ -46,6 +50,14 @@ class Judge(ABC, Generic[Subject, Ruling]):
     """
 
     verdict_type: type[Ruling]
+    range: ClassVar[tuple[float, float] | None] = None
+    """The lowest and the highest score, as far as that is known; a preference is a probability."""
+
+    def __init_subclass__(cls, **how: Any) -> None:
+        """What asks, or concludes, otherwise than the judge it is derived from has no range until it declares one."""
+        super().__init_subclass__(**how)
+        if "range" not in vars(cls) and not vars(cls).keys().isdisjoint(SCORING):
+            cls.range = None
 
     def __init__(self, journal: Journal | None = None) -> None:
         if journal is not None and not isinstance(journal, Journal):
@@ -166,7 +178,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
         self.layout = layout
         self.min_mass = min_mass
         self.cut = checked_cut(cut)
-        self.template = template.load(self.kind, language, self.folder)
+        self.template = self._load(language)
 
     @property
     def flowing(self) -> bool:
@@ -188,6 +200,10 @@ class PromptedJudge(Judge[Subject, Ruling]):
             sampling=self.asking.content,
             **self._content(clean(subject)),
         )
+
+    def _load(self, language: str) -> Template:
+        """Its prompt file in that language."""
+        return template.load(self.kind, language, self.folder)
 
     def _prompt(self, data: Mapping[str, Data], **trusted: Any) -> Prompt:
         """The prompt file filled in; `data` are untrusted."""

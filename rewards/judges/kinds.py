@@ -12,6 +12,7 @@ import msgspec
 from adjudge.engine.choices import choices_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import HOUSE
+from adjudge.rewards.imported import is_own
 from adjudge.rewards.judges.aspects import HANNA, PERSE, STORYER, aspects_of
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import Row
@@ -96,6 +97,20 @@ def _by_itself(read: Callable[[Row, int], Any]) -> Read:
     return lambda row, number, _: read(row, number)
 
 
+def kind_name(judge: object) -> str | None:
+    """The name among KINDS of a judge that is open, or of a class of judges; None for one of the user's own making."""
+    from adjudge.rewards.judges.scalar import ScalarJudge
+    from adjudge.rewards.verdict import PairVerdict
+
+    made = judge if isinstance(judge, type) else type(judge)
+    if issubclass(made, ScalarJudge):
+        return "scalar"
+    name = str(getattr(judge, "kind", "")).removesuffix("_pair")
+    if issubclass(getattr(judge, "verdict_type", object), PairVerdict):
+        name = of_pairs(name)
+    return name if name in KINDS else None
+
+
 def named(judge: str, rows: Sequence[Row]) -> str:
     """The entry of KINDS for these rows: for a judge of single texts and of pairs, the first row's columns decide."""
     return of_pairs(judge) if {"story_a", "story_b"} & rows[0].columns.keys() else judge
@@ -124,7 +139,7 @@ def misfit(model: str | None, judge: str, options: Options) -> str | None:
     if judge == "debate" or options.get("mode") == "reasoned" or options.get("weights") == "generated":
         raise AdjudgeError(f"{HOUSE.name} was trained to score, not to write: name another model")
     name = judge.removesuffix(OF_PAIRS)
-    if name in UNTRAINED:
+    if name in UNTRAINED or is_own(name):
         return f"{HOUSE.name} was not trained for {name}: its scores may mean nothing"
     asked = aspects_of(options["aspects"], PERSE if name == "personal" else ()) if options.get("aspects") else ()
     known = {aspect.definition for aspect in (*HANNA, *STORYER)}
@@ -156,7 +171,7 @@ def _spoken(name: str) -> str:
 def prepare(name: str, options: Options) -> Open:
     """How to open that judge; raises AdjudgeError for an option that is not its, and for what an option says."""
     kind = kind_of(name)
-    for option in options:
+    for option in () if is_own(name) else options:
         if option not in kind.options:
             mend = f"is no option of {name}: choose from {', '.join(kind.options)}"
             if whose := takers(option):
@@ -176,7 +191,7 @@ def _types() -> dict[str, Any]:
     from adjudge.rewards.judges.template import Layout
 
     return {
-        "aspects": str | list[Any],
+        "aspects": str | list[Any] | dict[str, Any],
         "language": str,
         **{"mode": Mode, "orders": Orders, "form": Form, "scheme": Scheme, "layout": Layout, "cut": Cut},
         **dict.fromkeys(("without", "weights"), Names),
@@ -196,10 +211,19 @@ def _check_type(option: str, value: Any) -> None:
 
 
 def kind_of(name: str) -> Kind:
-    """The judge of that name; raises AdjudgeError where there is none."""
+    """The judge of that name; raises AdjudgeError where there is none.
+
+    One of the user's own, "package.module:name", is imported: a name from afar is looked up in KINDS, and not here.
+    """
+    if is_own(name):
+        from adjudge.rewards.judges.own import own_kind
+
+        return own_kind(name)
     if name not in KINDS:
         names = ", ".join(one for one in KINDS if not one.endswith(OF_PAIRS))
-        raise AdjudgeError(f'no judge is called "{name[:40]}": choose {names}')
+        raise AdjudgeError(
+            f'no judge is called "{name[:40]}": choose {names}, or write package.module:name for one of your own'
+        )
     return KINDS[name]
 
 

@@ -40,6 +40,7 @@ class PersonalJudge(ItemJudge):
     """
 
     kind = "personal"
+    range = (1.0, 10.0)
 
     def __init__(self, engine: EngineFace, *, k: int = 3, texts: bool = True, **how: Unpack[How]) -> None:
         super().__init__(engine, **how)

@@ -24,6 +24,7 @@ class PointwiseJudge(ItemJudge):
     """
 
     kind = "pointwise"
+    range = (1.0, 5.0)
 
     def __init__(self, engine: EngineFace, aspects: Aspects = HANNA, **how: Unpack[How]) -> None:
         super().__init__(engine, **how)

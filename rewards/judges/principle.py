@@ -35,6 +35,7 @@ class PrincipleJudge(ItemJudge):
     """
 
     kind = "principle"
+    range = (0.0, 1.0)
 
     def __init__(self, engine: EngineFace, principles: Sequence[str] | None = None, **how: Unpack[How]) -> None:
         super().__init__(engine, **how)

@@ -44,6 +44,7 @@ class RubricJudge(ItemJudge):
     """
 
     kind = "rubric"
+    range = (0.0, 1.0)
     verdict_type = RubricVerdict
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import tee
 
@@ -29,6 +30,7 @@ class ScalarJudge(Judge[Item, Verdict]):
     """
 
     verdict_type = Verdict
+    range = (-math.inf, math.inf)
 
     def __init__(self, engine: EngineFace, *, cut: Cut = "middle", journal: Journal | None = None) -> None:
         super().__init__(journal)

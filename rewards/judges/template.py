@@ -40,8 +40,8 @@ def _text(value: Any) -> Any:
 class Template:
     """A prompt file with the blocks `system`, `user` and `answer`; its `hash` is the version that journals record."""
 
-    def __init__(self, path: Path) -> None:
-        self.source = path.read_text(encoding="utf-8")
+    def __init__(self, source: str) -> None:
+        self.source = source
         self.hash = hashlib.sha256(self.source.encode()).hexdigest()[:16]
         environment = SandboxedEnvironment(undefined=jinja2.StrictUndefined, autoescape=False, finalize=_text)
         self._template = environment.from_string(self.source)
@@ -90,4 +90,4 @@ def load(judge: str, language: str = "en", folder: Path = FOLDER) -> Template:
 
 @cache
 def _read(path: Path) -> Template:
-    return Template(path)
+    return Template(path.read_text(encoding="utf-8"))

@@ -68,6 +68,7 @@ class TreeJudge(ItemJudge):
     """
 
     kind = "tree"
+    range = (0.0, 10.0)
     answer_format = AnswerFormat(openings=("[[",), closings=("]]",), at_end=True)
 
     def __init__(

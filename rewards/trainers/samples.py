@@ -10,7 +10,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import same, text_of, turns_of
+from adjudge.rewards.grouping import columns_of, is_column, listed, same, text_of, turns_of
 
 Turns = Literal["all", "own", "last"]
 
@@ -35,19 +35,18 @@ def samples_of(
     system: str | None = None,
     turns: Turns = "all",
 ) -> list[Sample]:
-    """The completions, each with its row of the columns: those that are `wanted`, or all that have one entry for each.
+    """The completions, each with its row of the columns: those that are `wanted`, or all that are columns.
 
     Prompts and completions are texts or conversations. Where a prompt begins with a system's turn that says `system`,
     its text is without that; its conversation has it. Of a completion of several turns `turns` says which are judged:
     all of them, each after its role; the policy's "own", without what tools and others said; or the "last" of these.
-    Raises AdjudgeError for lists that do not fit together and for a
-    wanted column that is not there.
+    Raises AdjudgeError for lists and columns that do not fit together and for a wanted column that is not there.
     """
     if len(prompts) != len(completions):
         raise AdjudgeError(f"there are {len(completions)} completions for {len(prompts)} prompts: give one for each")
     count = len(prompts)
     if wanted is None:
-        kept = {name: each for name, each in columns.items() if isinstance(each, list) and len(each) == count}
+        kept = {name: listed(name, each, count) for name, each in columns.items() if is_column(each)}
     else:
         kept = {name: _column(name, columns, count) for name in wanted}
     return [
@@ -134,27 +133,18 @@ def collected(keys: Sequence[Hashable], size: int | None = None) -> list[list[in
     return [places[start : start + size] for places in found.values() for start in range(0, len(places), size)]
 
 
-def group_of(samples: Sequence[Sample], reference: str = "reference", wanted: Sequence[str] = ()) -> Group:
+def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
     """Completions of one prompt as a group; the column `reference` holds the text they are held against.
 
-    A column in which they differ says nothing about their prompt and is left out. Raises AdjudgeError where it is one
-    of the `wanted` ones or the reference in which they differ, or the reference is no text.
+    A column in which they differ says nothing about their prompt, and is kept for each. Raises AdjudgeError where it is
+    the reference in which they differ, or that is no text.
     """
     first = samples[0]
-    shared = {
-        name: value
-        for name, value in first.columns.items()
-        if all(same(sample.columns.get(name), value) for sample in samples[1:])
-    }
-    if reference in first.columns and reference not in shared:
+    shared, apart = columns_of([sample.columns for sample in samples])
+    if reference in apart:
         raise AdjudgeError(
             f'completions of the prompt "{first.prompt[:40]}" have different texts in the column "{reference}", so that'
             " they are no group: check num_generations, or name the right column"
-        )
-    if differing := [name for name in wanted if name in first.columns and name not in shared]:
-        raise AdjudgeError(
-            f'completions of the prompt "{first.prompt[:40]}" differ in the column "{differing[0]}", of which a'
-            " group has one value: do not ask for it"
         )
     held_against, name = shared.get(reference), shared.pop("id", None)
     if reference == "reference":
@@ -163,8 +153,8 @@ def group_of(samples: Sequence[Sample], reference: str = "reference", wanted: Se
         raise AdjudgeError(
             f'column "{reference}" holds {type(held_against).__name__}: make it texts, or name another column'
         )
-    responses, turns = [sample.response for sample in samples], first.conversation
-    return Group(first.prompt, responses, held_against or None, "" if name is None else str(name), shared, turns)
+    responses, own = [sample.response for sample in samples], "" if name is None else str(name)
+    return Group(first.prompt, responses, held_against or None, own, shared, first.conversation, apart)
 
 
 def _runs(samples: Sequence[Sample], reference: str) -> list[Sequence[Sample]]:
@@ -195,6 +185,4 @@ def _column(name: str, columns: Mapping[str, Any], count: int) -> list[Any]:
     if values is None:
         there = ", ".join(sorted(columns)) or "none"
         raise AdjudgeError(f'column "{name}" is missing (the data set has: {there}): add it, or do not ask for it')
-    if not isinstance(values, list) or len(values) != count:
-        raise AdjudgeError(f'column "{name}" has no entry for each of {count} completions: make it a list of as many')
-    return values
+    return listed(name, values, count)

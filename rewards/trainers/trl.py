@@ -64,8 +64,10 @@ def for_trl(
     The group size is the trainer's own; where that cannot be seen (AsyncGRPOTrainer, calls by hand) it is
     `num_generations`, or groups are the runs of equal prompts: see `cut`. (AsyncGRPOTrainer's are not equal where an
     environment adds to them: give `num_generations` and the asynchronous form.) `columns` names what the reward reads
-    of the data set besides its id and its reference (default: everything), `reference` the column with the text that
-    completions are held against. `system` is a system's turn that is put before the data's prompts (how to write, not
+    of the data set besides its id and its reference (default: everything, and what environments and rollouts add),
+    `reference` the column with the text that completions are held against. Columns in which the completions of a group
+    differ are for functions (`FunctionReward`), and so is `completion_ids` where one takes it (`trainer_state` and
+    what to log with reach none). `system` is a system's turn that is put before the data's prompts (how to write, not
     what): judges do not see it. `turns` says what of a completion of several turns is judged: see `samples_of`; with
     "own" or "last" what tools say is none of it. `deadline` (seconds) and `on_failure` are those of `Scorer`: give a
     deadline below the process group's timeout, so that a judge that does not answer costs a step's rewards and not the
@@ -104,11 +106,15 @@ class _Trl:
         self._scored = 0
         self._abstained: Counter[str] = Counter()
 
-    def _samples(self, prompts: Sequence[Any], completions: Sequence[Any], columns: dict[str, Any]) -> list[Sample]:
+    def _samples(
+        self, prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Any, columns: dict[str, Any]
+    ) -> list[Sample]:
+        if completion_ids is not None and self.scorer.reward.takes_ids:
+            columns = {**columns, "completion_ids": completion_ids}
         if self.columns is None:
             columns = {name: values for name, values in columns.items() if name not in NO_COLUMNS}
             return samples_of(prompts, completions, columns, None, self.system, self.turns)
-        always = [name for name in (self.reference, "id") if columns.get(name) is not None]
+        always = [name for name in (self.reference, "id", "completion_ids") if columns.get(name) is not None]
         wanted = list(dict.fromkeys((*self.columns, *always)))
         return samples_of(prompts, completions, columns, wanted, self.system, self.turns)
 
@@ -215,7 +221,7 @@ class TrlReward(_Trl):
         **columns: Any,
     ) -> list[float | None]:
         """The rewards of this process's completions, None for an abstention."""
-        gathered = share(attempt(lambda: self._samples(prompts, completions, columns)))
+        gathered = share(attempt(lambda: self._samples(prompts, completions, completion_ids, columns)))
         arranged = attempt(lambda: self._arranged(values_of(gathered), self._size(log_metric)))
         with learning(_trainers_size(log_metric)[0]):
             done = values_of(share(attempt(lambda: self._share_of_work(arranged))))
@@ -233,7 +239,7 @@ class TrlReward(_Trl):
         """The groups of all processes, and where this one's completions stand in them."""
         orders = [together(slice_, size, self.reference) for slice_ in slices]
         samples = [slice_[place] for slice_, order in zip(slices, orders, strict=True) for place in order]
-        groups = [group_of(one, self.reference, self.columns or ()) for one in cut(samples, size, self.reference)]
+        groups = [group_of(one, self.reference) for one in cut(samples, size, self.reference)]
         rank, _ = place_among_processes()
         return groups, _places(orders[rank], sum(map(len, slices[:rank])))
 
@@ -268,11 +274,11 @@ class AsyncTrlReward(_Trl):
     ) -> list[float | None]:
         """The rewards of the completions, None for an abstention."""
         asked = time.monotonic()
-        given, size = self._samples(prompts, completions, columns), self._size(log_metric)
+        given, size = self._samples(prompts, completions, completion_ids, columns), self._size(log_metric)
         order = together(given, size, self.reference)
         rank, _ = place_among_processes()
         cuts = pieces([given[place] for place in order], size, rank * len(given), self.reference)
-        groups = [group_of(one, self.reference, self.columns or ()) for one in cuts]
+        groups = [group_of(one, self.reference) for one in cuts]
         with learning(_trainers_size(log_metric)[0]):
             scored = await asyncio.to_thread(self.scorer.score, groups, asked)
         return self._report(groups, scored, _places(order), log_metric, log_extra)

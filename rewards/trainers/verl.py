@@ -60,7 +60,8 @@ def for_verl(
     `prompt` is the key of `extra_info` that holds the prompt (a text or messages); where it is not there verl's own
     "raw_prompt" is taken, which its naive manager adds. `identity` is the key of a name for the sample, if there is
     one, by which a retried sample is known; a column of the data set is none, being that of all samples of its prompt.
-    `ground_truth`, where it is a text, is the reference; the rest of `extra_info` are the group's columns.
+    `ground_truth`, where it is a text, is the reference; the rest of `extra_info` are columns, also where the samples
+    of a group differ in it (`num_turns`).
 
     `num_generations` is verl's `rollout.n`; 1 scores every sample by itself. Validation has groups of its own size
     (`rollout.val_kwargs.n`), and members that never come are waited for: give the sizes by what the data set has as

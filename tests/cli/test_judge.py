@@ -48,6 +48,36 @@ def test_the_first_rows_alone_then_the_others_and_a_table_that_ends(run: Run, tm
     assert (tmp_path / "v.jsonl").read_bytes().splitlines()[:2] == lines
 
 
+OWN = """
+from adjudge import OwnJudge
+
+class Short(OwnJudge):
+    def questions(self, item):
+        return [self.question("short", "Is it short? {text}", ["1", "2", "3"], "Answer:", text=item.response)]
+"""
+
+
+def test_a_judge_of_ones_own_is_found_where_one_stands_and_goes_on_from_its_journal(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "own_listed.py").write_text(OWN)
+    write_lines(tmp_path / "i.jsonl", *({"prompt": "p", "response": f"A text, {n}."} for n in range(3)))
+    command = ("judge", "i.jsonl", "-o", "v.jsonl", "--judge", "own_listed:Short", "--min-mass", "0", *TINY)
+    first = run(*command)
+    assert first.returncode == 0 and "dummy:tiny-llama, own_listed:Short: 3 items" in first.stdout, first.stderr
+    verdicts = read_lines(tmp_path / "v.jsonl")
+    assert all(1 <= verdict["score"] <= 3 and list(verdict["breakdown"]) == ["short"] for verdict in verdicts)
+    assert "3 items remembered" in run(*command, "--resume").stdout
+    shown = run("prompts", "show", "own_listed:Short")
+    assert shown.returncode == 0 and "Is it short? ⟦" in shown.stdout
+    assert "is no option" not in (told := refused(run(*command[:-2], "--resume", "--rubric", "six", *TINY)))
+    assert "own_listed:Short cannot be opened: " in told and "'rubric'" in told
+    assert "there is no module own_absent: run this in its folder" in refused(
+        run("judge", "i.jsonl", "-o", "w.jsonl", "--judge", "own_absent:Short", *TINY)
+    )
+
+
 def test_rows_that_go_by_one_name_are_told(run: Run, tmp_path: Path) -> None:
     names = ["3", "x", None, "x"]
     rows = [{"id": name, "prompt": "p", "response": f"A story, {place}."} for place, name in enumerate(names)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,6 +86,21 @@ def test_a_replay_gives_the_same_lines_byte_for_byte(run: Run, kind: str) -> Non
     shown = done(run("replay", "v.jsonl", "-o", "again.jsonl", "--report", "r.html")).stdout
     assert Path("again.jsonl").read_bytes() == before
     assert "nothing was asked anew" in shown and "length: " in shown and "<html" in Path("r.html").read_text()
+
+
+def test_a_judge_of_ones_own_is_replayed_and_not_imported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    text = "from adjudge import PointwiseJudge\n\nclass Mine(PointwiseJudge):\n    pass\n"
+    Path("own_replayed.py").write_text(text)
+    done(run("judge", "items.jsonl", "-o", "v.jsonl", "--judge", "own_replayed:Mine", *TINY))
+    Path("own_replayed.py").write_text("raise AssertionError('a journal may be a stranger's')")
+    del sys.modules["own_replayed"]
+    before = Path("v.jsonl").read_bytes()
+    assert done(run("replay", "v.jsonl")).stdout_bytes == before
+    assert done(run("replay", "v.jsonl.journal", "--rows", "items.jsonl")).stdout_bytes == before
+    assert "nothing was asked anew" in done(run("replay", "v.jsonl", "-o", "again.jsonl")).stdout
+    told = mistake(run("replay", "v.jsonl", "--min-mass", "0"))
+    assert "own_replayed:Mine is a judge of one's own, which a replay does not import: judge again" in told
 
 
 def test_rows_are_found_by_their_texts_in_any_order(run: Run) -> None:

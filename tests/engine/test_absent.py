@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from inspect import signature
+
 import pytest
 
 from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.dummy import tiny_tokenizer
+from adjudge.engine.remote.remote_engine import RemoteEngine
+from adjudge.engine.shared import SharedEngine
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import Tokenizer
@@ -32,6 +36,21 @@ def test_a_conversation_that_is_all_written_stands_under_its_roles() -> None:
     engine = Engine("dummy:tiny-llama")
     absent = AbsentEngine(Card.of(engine), Tokenizer(tiny_tokenizer()))
     assert absent.transcript(MESSAGES) == engine.transcript(MESSAGES)
+
+
+def test_a_model_thinks_where_it_is_asked_to_and_not_else() -> None:
+    tokenizer = Tokenizer(tiny_tokenizer())
+    tokenizer.inner.chat_template = (
+        "{% for m in messages %}{{ m.content }}{% endfor %}|{{ '<think>' if enable_thinking else '<think></think>' }}"
+    )
+    engine = Engine("dummy:tiny-llama")
+    engine.tokenizer = tokenizer
+    for face in (engine, AbsentEngine(Card.of(engine), tokenizer)):
+        ends = ["".join(one.text for one in face.chat(MESSAGES, thinks=thinks).segments) for thinks in (False, True)]
+        assert [end.rpartition("|")[2].strip() for end in ends] == ["<think></think>", "<think>"]
+    for kind in (SharedEngine, RemoteEngine):
+        assert "thinks" in signature(kind.chat).parameters
+    assert AbsentEngine().chat(MESSAGES, thinks=True) == AbsentEngine().chat(MESSAGES)  # which knows no template
 
 
 def test_with_a_tokenizer_prompts_are_those_of_the_model() -> None:

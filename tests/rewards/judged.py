@@ -15,6 +15,7 @@ class WrittenJudge(Judge[Item, Verdict]):
     """Says of a response what `says` does, a score or the reason why there is none; `calls` counts those judged."""
 
     verdict_type = Verdict
+    range = (0.0, 1.0)
 
     def __init__(self, says: Callable[[str], float | Reason], kind: str = "") -> None:
         super().__init__()

@@ -110,3 +110,11 @@ def test_peoples_scores_may_be_the_texts_of_a_csv_file() -> None:
         AccuracyReward().score_groups([Group("Rate.", (text(4, 2),), columns=columns)]) for columns in (texts, GOLD)
     )
     assert of_texts == of_numbers
+
+
+def test_peoples_score_is_one_for_the_whole_group_or_a_mistake() -> None:
+    group = Group("Rate.", ("a", "b"), by_response={"score": [1, 2]})
+    with pytest.raises(
+        AdjudgeError, match='prompt "Rate.": the responses differ in "score", of which one value is read'
+    ):
+        AccuracyReward(("score",)).score_groups([group])

@@ -13,6 +13,8 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.sources import open_source, resolve
 from adjudge.rewards.colocated import Colocated
+from adjudge.rewards.combining import WeightedSum
+from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.judges.aspects import HANNA
@@ -55,6 +57,24 @@ def test_50_steps_wake_and_sleep_and_change_no_bit(tiny: Engine) -> None:
         assert tiny.asleep
     tiny.wake()
     assert plain.during_training(sleep=False) is plain
+
+
+def test_the_engines_of_a_function_sleep_between_calls_and_their_tokens_are_counted(tiny: Engine) -> None:
+    def rated(completions: Sequence[str]) -> list[Any]:
+        return list(tiny.score([f"Rate it: {text}" for text in completions], list("123")))
+
+    plain = FunctionReward(rated, engines=[tiny])
+    reward = WeightedSum({"rated": plain}).during_training()
+    told, expected = dict[str, Any](), plain.score_groups(GROUPS)
+    function = reward.for_trl(2)
+    texts = [text for group in GROUPS for text in group.responses]
+    values = function([group.prompt for group in GROUPS for _ in range(2)], texts, log_metric=told.__setitem__)
+    assert tiny.asleep and told["sum/tokens_computed"] > 0 and len(values) == 4
+    assert plain.engines == reward.engines == (tiny,)
+    tiny.wake()
+    assert plain.score_groups(GROUPS) == expected
+    with pytest.raises(AdjudgeError, match="engine is 'house': give an open one"):
+        FunctionReward(rated, engines=["house"])  # type: ignore[list-item]
 
 
 @pytest.mark.gpu

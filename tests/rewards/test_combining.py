@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.score import Score
 from adjudge.rewards.accuracy_reward import AccuracyReward
 from adjudge.rewards.checks import SectionReward
 from adjudge.rewards.colocated import Colocated
@@ -142,6 +143,9 @@ def test_a_part_with_the_wrong_number_of_values_is_named() -> None:
         (lambda **_: b"123", "wrong returned bytes: return a list of numbers"),
         (lambda **_: {1: 0.0, 2: 0.0, 3: 0.0}, "wrong returned dict: return a list of numbers"),
         (lambda **_: ["good", None, None], "wrong returned str for completion 0: return a number, or None"),
+        (lambda **_: [1.0, (None, "lazy"), None], r"wrong returned tuple for completion 1: .* of unparsable, low_mass"),
+        (lambda **_: [(1.0, None)] * 3, "wrong returned tuple for completion 0"),
+        (lambda **_: [Score(("a",), mass=1.0)] * 3, "wrong returned Score for completion 0: .* whose labels are numb"),
         (3, 'part "wrong" is int: give a reward or a function'),
     ):
         with pytest.raises(AdjudgeError, match=message):
@@ -163,6 +167,16 @@ def test_a_function_gets_what_trainers_give_and_none_abstains() -> None:
     assert first.rewards == (None, 1.0) and first.abstained == ("unsupported", None) and second.rewards == (1.0,)
     assert FunctionReward(function).name == "function"
     assert FunctionReward(function).score_groups([Group("p", ())])[0].rewards == () and len(seen) == 1
+
+
+def test_a_function_may_say_why_it_abstains_and_give_an_engines_scores_with_reason_and_mass() -> None:
+    read, sure = Score.of(("1", "3"), [math.log(0.2), math.log(0.6)], (1.0, 3.0), 9), Score(("1",), expected=2.0)
+    said = [(None, "timeout"), Score.abstained(("1",), "too_long", 9), read, sure]
+    low = Score.of(("1", "3"), [math.log(0.002), math.log(0.006)], (1.0, 3.0), 9)
+    [group] = FunctionReward(lambda completions: [*said, low]).score_groups([Group("p", tuple("abcde"))])
+    assert group.rewards == (None, None, pytest.approx(2.5), 2.0, None)
+    assert group.abstained == ("timeout", "too_long", None, None, "low_mass")
+    assert group.measures["mass"] == (None, None, pytest.approx(0.8), None, pytest.approx(0.008))
 
 
 def test_a_function_may_have_its_texts_as_messages() -> None:

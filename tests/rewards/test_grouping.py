@@ -12,11 +12,11 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import grouped, place_of, same, text_of
 
 
-def test_runs_of_equal_prompts_and_columns_are_groups_and_the_reference_is_theirs() -> None:
+def test_runs_of_equal_prompts_and_references_are_groups_and_the_reference_is_theirs() -> None:
     groups = grouped(
         ["p", "p", "p", "q", "p"],
         ["1", "2", "3", "4", "5"],
-        {"reference": ["r", "r", "s", None, ""], "genre": ["a"] * 5, "completion_ids": [[1]] * 2, "trainer_state": 7},
+        {"reference": ["r", "r", "s", None, ""], "genre": ["a"] * 5, "log_extra": print, "trainer_state": 7},
     )
     assert groups == [
         Group("p", ("1", "2"), "r", columns={"genre": "a"}),
@@ -57,6 +57,9 @@ def test_conversations_are_their_text() -> None:
         (["p"], ["a", "b"], {}, '"prompts" has 1 values for 2 completions'),
         (["p"], ["a"], {"genre": ["x", "y"]}, '"genre" has 2 values for 1 completions'),
         (["p"], ["a"], {"genre": 3}, '"genre" is int for 1 completions'),
+        (["p"], ["a"], {"genre": "x"}, '"genre" is str for 1 completions'),
+        (["p"], ["a"], {"genre": {"x": 1}}, '"genre" is dict for 1 completions'),
+        (["p"], ["a"], {"genre": np.array(3)}, '"genre" is ndarray for 1 completions'),
         (["p"], [3], {}, r"completions\[0\] is int"),
         (["p"], [None], {}, r"completions\[0\] is None"),
         ([["p"]], ["a"], {}, r"prompts\[0\] is list"),
@@ -71,11 +74,22 @@ def test_what_is_no_text_and_lists_of_unequal_length_are_named(
         grouped(prompts, completions, columns)
 
 
+def test_other_columns_part_no_group_and_are_kept_for_each_response_where_they_differ() -> None:
+    columns = {"step": [1, 2, 3], "genre": ("a",) * 3, "completion_ids": np.array([[1, 2], [1, 3], [1, 2]])}
+    [group] = grouped(("p",) * 3, ["1", "2", "3"], columns)
+    assert group == Group(
+        "p",
+        ("1", "2", "3"),
+        columns={"genre": "a"},
+        by_response={"step": [1, 2, 3], "completion_ids": [[1, 2], [1, 3], [1, 2]]},
+    )
+
+
 @pytest.mark.parametrize("make", [np.array, torch.tensor])
-def test_columns_of_arrays_part_groups_by_their_shapes_and_entries(make: Any) -> None:
+def test_arrays_part_groups_by_their_shapes_and_entries(make: Any) -> None:
     values = [[1.0, 2.0], [1.0, 2.0], [1.0, 3.0], [1.0], [1.0], [[1.0]], [], []]
     for column in ([make(value) for value in values], [{"notes": [make(value)]} for value in values]):
-        groups = grouped(["p"] * 8, list("abcdefgh"), {"embedding": column})
+        groups = grouped(["p"] * 8, list("abcdefgh"), {"id": column})
         assert [group.responses for group in groups] == [("a", "b"), ("c",), ("d", "e"), ("f",), ("g", "h")]
     prompt = [{"role": "user", "content": "p", "pixels": make([1.0, 2.0])}]
     other = [{"role": "user", "content": "p", "pixels": make([1.0, 3.0])}]

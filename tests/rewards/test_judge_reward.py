@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -21,7 +22,7 @@ from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.judges.principle import PrincipleJudge
 from adjudge.rewards.judges.published_rubrics import IGNITING, SIX
-from adjudge.rewards.judges.rubric import Criterion, Rubric
+from adjudge.rewards.judges.rubric import Criterion, Rubric, rubric_of
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.judges.scalar import ScalarJudge
 from adjudge.rewards.judges.tree import TreeJudge
@@ -152,6 +153,7 @@ def test_columns_feed_the_judges_and_mistakes_name_prompt_and_column(tiny: Engin
     graded = RubricJudge(tiny)
     [own] = JudgeReward(graded).score_groups(with_columns(rubric=rubric))
     assert not own.parts and None not in own.rewards  # each row would have parts of its own
+    assert JudgeReward(graded).score_groups(with_columns(rubric=rubric_of(rubric, "here"))) == [own]
     place = r'group 1, prompt "Tell one\.": '
     with pytest.raises(AdjudgeError, match=place + '"rubric" is missing'):
         JudgeReward(graded).score_groups(with_columns())
@@ -305,7 +307,7 @@ def test_columns_may_be_arrays() -> None:
     judge = WrittenJudge(lambda text: 3.0, "pointwise")
     columns = {"genre": np.array(["tale"]), "reviews": np.array([], dtype=object), "year": np.int64(3)}
     [group] = JudgeReward(judge).score_groups([Group("P", ("a", "b"), columns=columns)])
-    assert group.rewards == (0.5, 0.5)
+    assert group.rewards == (3.0, 3.0)
 
 
 def test_an_ensemble_pays_its_share_of_the_range(tiny: Engine) -> None:
@@ -313,3 +315,25 @@ def test_an_ensemble_pays_its_share_of_the_range(tiny: Engine) -> None:
     groups = [Group("P", ("A tale.", "Another one."))]
     own, share = (JudgeReward(judge, scale=scale).score_groups(groups)[0].rewards for scale in ("own", "unit"))
     assert share == tuple((value - 1) / 4 for value in own if value is not None) and len(share) == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "columns"),
+    [
+        (JudgeSpec("rubric", {"rubric": "six"}), ("rubric", "checklist")),
+        (JudgeSpec("tree"), ("genre", "task")),
+        (JudgeSpec("personal"), ("reviews",)),
+    ],
+)
+def test_a_column_that_a_judge_reads_is_one_for_the_whole_group_or_a_mistake(
+    spec: JudgeSpec, columns: tuple[str, ...]
+) -> None:
+    reward = JudgeReward(msgspec.structs.replace(spec, engine=EngineSpec(TINY)))
+    for name in columns:
+        with pytest.raises(AdjudgeError, match=f'prompt "p": the responses differ in "{name}", of which one value'):
+            reward(["p"] * 2, ["a", "b"], **{name: ["x", "y"]})
+
+
+def test_columns_that_a_judge_does_not_read_may_differ() -> None:
+    reward = JudgeReward(WrittenJudge(lambda response: float(len(response)), "principle"))
+    assert reward(["p"] * 2, ["a", "bb"], genre=["x", "y"], completion_ids=[[1], [2, 3]]) == [1.0, 2.0]

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,8 +60,14 @@ def test_verdicts_are_the_judges_own(site: Served) -> None:
     pairs = [Pair("A story.", "Another.", "Tell one.", id="1"), Pair(LOST, "Another.", "Tell one.", id="x")]
     assert verdicts == PairwiseJudge(face, HANNA).compare(pairs) and response.json()["model"] == MODEL
     other = {"story_a": "a", "story_b": "b", "prompt_a": "p", "prompt_b": "q"}
-    own = {"aspects": [{"name": "plot", "definition": "Is there one?", "weight": 2}], "orders": "ab"}
+    own: dict[str, Any] = {
+        "aspects": [{"name": "plot", "definition": "Is there one?", "weight": 2}],
+        "orders": "ab",
+    }
     [verdict] = msgspec.convert(site.post("/v1/judge", {"pairs": [other], **own}).json()["verdicts"], list[PairVerdict])
+    named = {"aspects": ["coherence*2", *own["aspects"]]}
+    [mixed] = site.post("/v1/judge", {"items": [ITEM], "judge": "pointwise", **named}).json()["verdicts"]
+    assert {name: part["weight"] for name, part in mixed["breakdown"].items()} == {"coherence": 2.0, "plot": 2.0}
     judge = PairwiseJudge(face, [Aspect("plot", "Is there one?", 2.0)], orders="ab")
     assert [verdict] == judge.compare([Pair("a", "b", prompt_a="p", prompt_b="q", id="1")])
 
@@ -190,6 +198,7 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
         ("judge", {"pairs": [PAIR], "aspects": "beauty"}, "aspects", 'unknown aspect "beauty"'),
         ("judge", {"pairs": [PAIR], "aspects": []}, "aspects", "no aspects"),
         ("judge", {"pairs": [PAIR], "aspects": [{"name": "x"}]}, "aspects[0].definition", "missing"),
+        ("judge", {"pairs": [PAIR], "aspects": ["coherence", "beauty"]}, "aspects", 'unknown aspect "beauty"'),
         ("judge", {"pairs": [PAIR], "orders": "ba"}, "orders", "invalid enum value 'ba': choose both, "),
         ("judge", {"pairs": [PAIR], "model": "other"}, "model", "not served here"),
         ("judge", {"pairs": [PAIR], "timeout": 0}, "timeout", "above 0"),
@@ -200,6 +209,8 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
         ("judge", {"items": []}, "items", "empty"),
         ("judge", {"items": [PAIR]}, "items", "the judge pairwise reads pairs, not items"),
         ("judge", {"judge": "poet", "pairs": [PAIR]}, "judge", "invalid enum value 'poet': choose pairwise, "),
+        ("judge", {"judge": "own_evil:Judge", "pairs": [PAIR]}, "judge", "invalid enum value 'own_evil:Judge': choose"),
+        ("rewards", {"judge": "own_evil:Judge", "groups": [GROUP]}, "judge", "no field"),
         ("judge", {"pairs": [PAIR], "scheme": "fixed"}, "scheme", "scheme is for the judges rubric: leave it out"),
         ("judge", {"judge": "rubric", "rubric": "/etc/passwd", "items": [ITEM]}, "rubric", "invalid enum value"),
         ("judge", {"judge": "rubric", "items": [ITEM]}, "items", "has no rubric of its own"),
@@ -243,6 +254,15 @@ def test_each_mistake_names_its_place(
     assert response.status_code in (400, 404) and error["param"] == param and message in error["message"]
 
 
+def test_no_request_imports_a_module(site: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_evil.py").write_text("from adjudge import PointwiseJudge as Judge\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for path, body in (("judge", {"items": [ITEM]}), ("judge", {"pairs": [PAIR]}), ("rewards", {"groups": [GROUP]})):
+        for field in ("judge", "rubric", "aspects", "language", "model", "weights", "without"):
+            site.post(f"/v1/{path}", {**body, field: "own_evil:Judge"})
+    assert "own_evil" not in sys.modules
+
+
 def test_many_aspects_of_one_pair_are_many_answers(site: Served) -> None:
     response = site.post("/v1/judge", {"pairs": [PAIR], "aspects": ",".join(f"a{n}=x" for n in range(2501))})
     assert response.status_code == 400 and error_of(response)["message"].startswith("pairs asks for 10004 answers")
@@ -255,6 +275,7 @@ def test_aspects_in_one_text_are_not_read_where_that_takes_long(site: Served, mo
     reading = Endless.in_place_of(monkeypatch, module, "aspects_of")
     many = {"aspects": "a=" + ",b" * (module.MOST_TEXT // 2)}
     for response in (
+        site.post("/v1/judge", {"pairs": [PAIR], "aspects": [many["aspects"][: module.MOST_TEXT], "coherence"]}),
         site.post("/v1/judge", {"pairs": [PAIR], **many}),
         site.post("/v1/rewards", {"groups": [GROUP], **many}),
     ):

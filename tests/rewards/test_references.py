@@ -13,7 +13,7 @@ from adjudge.engine.sampling import Sampling
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import grouped
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.references import DynamicReference, Referenced
+from adjudge.rewards.references import DynamicReference, Referenced, StaticReference
 from adjudge.rewards.rows import Row
 from adjudge.rewards.specification import EngineSpec, engines_open, without_models
 from adjudge.rewards.trainers.samples import group_of, samples_of
@@ -162,3 +162,8 @@ def test_why_a_text_could_not_be_written_is_kept_like_a_text_unless_it_lay_in_th
         silent = ScriptedEngine(tiny, lambda shown, before: pytest.fail("asked again"))
         kept = [*groups[:2], groups[3]]
         assert DynamicReference(silent, SHORT).of(kept, journal) == [*expected[:2], expected[3]]
+
+
+def test_a_reference_of_another_column_is_one_for_the_whole_group_or_a_mistake() -> None:
+    with pytest.raises(AdjudgeError, match='prompt "p": the responses differ in "human", of which one value is read'):
+        StaticReference("human").of([Group("p", ("a", "b"), by_response={"human": ["x", "y"]})])

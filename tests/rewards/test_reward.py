@@ -11,7 +11,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.judge_reward import JudgeReward
-from adjudge.rewards.reward import GroupReward, ResponseReward, checked, together
+from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, checked, together
 from adjudge.rewards.specification import JudgeSpec
 
 
@@ -99,3 +99,14 @@ def test_a_function_gets_the_columns_that_it_takes() -> None:
 
     for function in (by_length, all_of_them):
         assert FunctionReward(function).score_groups([group])[0].rewards == (1.0, 2.0)
+
+
+def test_what_a_reward_of_ones_own_returns_is_checked_in_a_plain_call_too() -> None:
+    class Plain(Reward):
+        name = "plain"
+
+        def score_groups(self, groups: Any) -> Any:
+            return [[1.0, 2.0] for _ in groups]
+
+    with pytest.raises(AdjudgeError, match='reward "plain", prompt "p": this is list: return one GroupReward for each'):
+        Plain()(["p", "p"], ["a", "b"])

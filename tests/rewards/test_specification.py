@@ -109,8 +109,9 @@ def test_names_may_be_a_list_as_a_recipe_has_them() -> None:
     assert tree.without == JudgeSpec("tree", {"without": "formatting, emotion"}, engine=engine).open().without  # type: ignore[attr-defined]
     one, two = (
         JudgeSpec("pointwise", {"aspects": a}, engine=engine).open()
-        for a in (["style*2", "wit=Is it?"], "style*2,wit=Is it?")
+        for a in (["style*2", {"wit": "Is it?"}], "style*2,wit=Is it?")
     )
+    assert JudgeSpec("pointwise", {"aspects": {"wit": "Is it?"}}, engine).open().aspects == two.aspects[1:]  # type: ignore[attr-defined]
     assert one.aspects == two.aspects  # type: ignore[attr-defined]
 
 

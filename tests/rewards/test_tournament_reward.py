@@ -173,3 +173,9 @@ def test_borda_over_a_reference_wants_all_pairs() -> None:
         with pytest.raises(AdjudgeError, match=f'with pairing "{pairing}": choose'):
             TournamentReward(JudgeSpec("pairwise"), over="reference", ranking="borda", pairing=pairing)  # type: ignore[arg-type]
     TournamentReward(JudgeSpec("pairwise"), over="reference", ranking="borda")
+
+
+def test_in_a_plain_call_a_group_stays_one_whatever_other_columns_say() -> None:
+    reward = TournamentReward(WrittenPairJudge(by_length))
+    assert reward(["p"] * 3, ["a", "aa", "aaa"], step_id=[1, 2, 3]) == reward(["p"] * 3, ["a", "aa", "aaa"])
+    assert reward(["p"] * 3, ["a", "aa", "aaa"], id=[1, 2, 3]) == [0.0] * 3

@@ -8,6 +8,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
+from adjudge.rewards.judges.rubric import Criterion, Level, Rubric
 from adjudge.rewards.verdict import Comparison, Item, Pair, each_of
 
 NO_TEXTS = (["A story."], ("A story.",), {"text": "A story."}, [{"role": "user"}], b"A story.", float("nan"), 3)
@@ -54,7 +55,8 @@ def test_reviews_and_a_rubric_are_objects_of_their_own_kinds() -> None:
             r'item "7": .* is among its reviews: give Review\(…\) objects',
         ),
         (lambda: Pair("a", "b", "p", id="7", reviews=(review,)), r'pair "7": .* give Comparison\(…\) objects'),
-        (lambda: Item("p", "r", "7", rubric=review), r'item "7": rubric is .*: give a Rubric'),
+        (lambda: Item("p", "r", "7", rubric=[review]), r'item "7": rubric is .*: give a Rubric'),  # type: ignore[arg-type]
+        (lambda: Item("p", "r", "7", rubric=review), r'item "7": rubric: .* unknown field `plot` \(a rubric has'),
     ]:
         with pytest.raises(AdjudgeError, match=message):
             build()
@@ -66,3 +68,9 @@ def test_a_list_holds_one_kind_of_thing() -> None:
         with pytest.raises(AdjudgeError, match=message):
             list(each_of(given, Group))
     assert list(each_of(iter([groups]), Group)) == [groups]
+
+
+def test_an_items_rubric_may_be_written_as_files_have_it() -> None:
+    own = {"criteria": [{"name": "Plot", "text": "Is there one?", "levels": {"1": "no", "2-3": "yes"}}]}
+    criterion = Criterion("Plot", "Is there one?", levels=(Level(1, 1, "no"), Level(2, 3, "yes")))
+    assert Item("p", "r", rubric=own) == Item("p", "r", rubric=Rubric((criterion,)))  # type: ignore[arg-type]

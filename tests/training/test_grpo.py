@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -397,6 +399,22 @@ def test_what_decides_a_reward_is_the_same_in_a_resumed_run_and_guards_and_deadl
     assert told({"deadline": 60.0, "on_failure": "abstain", "sleep": False}) == before != told({"journal": True})
     (tmp_path / "r.json").write_text('{"criteria": [{"name": "b", "text": "?", "points": 10}]}')
     assert told() != before
+
+
+def test_the_file_of_code_of_ones_own_is_part_of_what_a_run_is_resumed_by(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    prompts = Prompts((Row("row 1", {"prompt": "p"}),), ())
+    parts = ({"kind": "function", "function": "own_counted:f"}, {"kind": "judge", "judge": "own_counted:Mine"})
+    for part in parts:
+        (tmp_path / "own_counted.py").unlink(missing_ok=True)
+        recipe = tiny_recipe(tmp_path, reward={"parts": {"x": part}})
+        assert _record(recipe, prompts)["files"] == []  # where it cannot be found the reward says so
+        told = []
+        for text in ("f = 1", "f = 2"):
+            (tmp_path / "own_counted.py").write_text(text)
+            importlib.invalidate_caches()
+            told += _record(recipe, prompts)["files"]
+        assert len(set(told)) == 2 and "own_counted" not in sys.modules
 
 
 @pytest.mark.parametrize(

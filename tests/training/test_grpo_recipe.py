@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import SHIPPED
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guarded import Guarded, standard_guards
+from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row
 from adjudge.training.grpo_recipe import GrpoRecipe, read_grpo_recipe
 from adjudge.training.presets import preset_record
@@ -43,6 +45,86 @@ def test_a_guard_is_told_what_its_table_says_and_is_as_it_comes_without() -> Non
     assert {name: guard.limits for name, guard in watching().items()} == {
         name: guard.limits for name, guard in usual.items()
     }
+
+
+OWN = """
+from adjudge import OwnJudge
+
+class Short(OwnJudge):
+    range = (1.0, 3.0)
+
+    def questions(self, item):
+        return [self.question("short", "Is it short? {text}", ["1", "2", "3"], text=item.response)]
+
+class Unranged(Short):
+    def score_of(self, parts):
+        return 1.0
+"""
+
+
+def test_a_judge_of_ones_own_is_found_beside_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "own_beside.py").write_text(OWN)
+    part = 'kind = "judge"\njudge = "own_beside:Short"\noptions.min_mass = 0.0\n'
+    told = 'output = "out"\ndata.prompts = ["a"]\nreward.engine.model = "dummy:tiny-llama"\n'
+    text = f"{told}[reward.parts.x]\n{part}"
+    (tmp_path / "recipe.toml").write_text(text)
+    recipe = read_grpo_recipe(tmp_path / "recipe.toml")
+    assert recipe.reward.own == ("own_beside:Short",)
+    reward = recipe.reward.open(recipe.written(), "journal")
+    recipe.reward.check([Row("line 1", {"prompt": "a"})])
+    [scored] = reward.score_groups([Group("a", ("A text.", "Another."))])
+    assert all(value is not None and 0 <= value <= 1 for value in scored.rewards)
+    (tmp_path / "recipe.toml").write_text(text.replace("Short", "Unranged"))
+    recipe = read_grpo_recipe(tmp_path / "recipe.toml")
+    with pytest.raises(AdjudgeError, match=r"\[reward.parts.x\] Unranged declares no range"):
+        recipe.reward.open(recipe.written(), "journal")
+
+
+FUNCTIONS = """
+LIMIT = 3
+
+def sea(completions, weight):
+    return [one * ("sea" in text) for text, one in zip(completions, weight)]
+
+def turns(prompts, completions):
+    return [float(prompt[-1]["role"] == "user" and text[0]["role"] == "assistant")
+            for prompt, text in zip(prompts, completions)]
+
+class Sea:
+    pass
+"""
+
+
+def test_a_function_of_ones_own_is_a_part_and_a_gate_and_is_found_beside_the_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "own_functions.py").write_text(FUNCTIONS)
+
+    def opened(function: str, **told: Any) -> Reward:
+        lines = [f"{name} = {json.dumps(value)}" for name, value in told.items()]
+        part = "\n".join(['kind = "function"', f'function = "{function}"', *lines])
+        gate = 'kind = "function"\nfunction = "own_functions:turns"\nmessages = true'
+        text = f'output = "out"\ndata.prompts = ["a"]\n[reward.parts.x]\n{part}\n[reward.gates.y]\n{gate}\n'
+        (tmp_path / "recipe.toml").write_text(text)
+        recipe = read_grpo_recipe(tmp_path / "recipe.toml")
+        assert recipe.reward.own == (function, "own_functions:turns")
+        return recipe.reward.open(recipe.written(), "journal")
+
+    [scored] = opened("own_functions:sea").score_groups([Group("p", ("The sea.", "A lamp."), columns={"weight": 2.0})])
+    assert scored.rewards == (2.0, 0.0) and scored.parts["y"] == (1.0, 1.0)
+    for function, message in (
+        ("own_functions:lake", "has no lake: it has LIMIT, Sea, sea, turns"),
+        ("own_functions:LIMIT", "which is 3: name a function"),
+        ("own_functions:Sea", "which is <class .*: name a function"),
+        ("own_nowhere:sea", "there is no module own_nowhere"),
+        ("sea", 'the function is "sea": write package.module:name'),
+    ):
+        with pytest.raises(AdjudgeError, match=rf"\[reward.parts.x\] the function is .*{message}|{message}"):
+            opened(function)
+    with pytest.raises(AdjudgeError, match=r'\[reward.parts.x\] has no field "mesages": did you mean "messages"'):
+        opened("own_functions:sea", mesages=True)
 
 
 def test_canaries_are_read_from_a_file_beside_the_recipe(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,24 @@ def test_what_was_stored_is_not_what_is_computed(run: RunFolder) -> None:
 
 def read_rewards_raw(run: RunFolder) -> list[dict[str, Any]]:
     return [msgspec.to_builtins(line) for line in read_rewards(run.rewards)]
+
+
+def test_a_folder_that_names_code_is_replayed_with_its_recipe_alone(run: RunFolder, monkeypatch: Any) -> None:
+    told = json.loads(run.recipe.read_bytes())
+    told["reward"]["parts"]["judge"]["judge"] = "own_evil:Judge"
+    run.recipe.write_text(json.dumps(told))
+    (run.path / "own_evil.py").write_text("raise AssertionError('a folder may be a stranger's')")
+    monkeypatch.syspath_prepend(run.path)
+    with pytest.raises(AdjudgeError, match="rewards of this run call own_evil:Judge, and a replay .*: give its recipe"):
+        list(replay_rewards(run.path))
+    assert "own_evil" not in sys.modules
+    assert all(one.equal for one in replay_rewards(run.path, recipe(run.path).reward))
+
+
+def test_a_column_in_which_the_completions_of_a_group_differ_changes_no_reward(run: RunFolder) -> None:
+    lines = read_lines(run.rewards)
+    write_lines(run.rewards, *({**line, "columns": {**line["columns"], "turns": n}} for n, line in enumerate(lines)))
+    assert all(one.equal for one in replay_rewards(run.path))
 
 
 def test_another_verdict_in_the_journal_is_another_reward_and_a_missing_one_is_told(run: RunFolder) -> None:

@@ -107,7 +107,7 @@ class Endless:
         monkeypatch.setattr(where, what, reading)
         return reading
 
-    def __call__(self, *_: Any) -> Any:
+    def __call__(self, *_: Any, **__: Any) -> Any:
         self.begun.put(True)
         try:
             while True:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
@@ -34,6 +36,56 @@ def test_a_comma_within_ones_own_meaning_parts_nothing_and_names_after_it_stay_n
         parse_aspects("coherence, light")
 
 
+def test_a_meaning_in_quotes_is_taken_as_it_stands() -> None:
+    clear = Aspect("clear", "Is it clear in prose, style, ending*2", 2.0)
+    written = 'clear * 2 = "Is it clear in prose, style, ending*2" , ending,wit="Is it 2=2, or 3?"'
+    assert parse_aspects(written) == (clear, STORYER[1], Aspect("wit", "Is it 2=2, or 3?"))
+    assert parse_aspects('wit=Is it "funny", or light?') == (Aspect("wit", 'Is it "funny", or light?'),)
+    assert parse_aspects('wit="Funny", style') == (Aspect("wit", "Funny"), STORYER[2])
+    with pytest.raises(
+        AdjudgeError, match='unknown aspect "light": choose .* in quotes where commas part what it means'
+    ):
+        parse_aspects('wit="Is it funny?", light')
+
+
+@pytest.mark.parametrize("text", ["clear=Is it clear in prose, style, ending", "clear=Is it clear, styles?"])
+def test_a_name_after_a_meaning_that_has_not_come_to_an_end_is_refused(text: str) -> None:
+    said = (
+        '"styles?.?" is an aspect, or part of what "clear=Is it clear.*" means: put what that means in quotes, or end'
+    )
+    with pytest.raises(AdjudgeError, match=said):
+        parse_aspects(text)
+
+
+def test_aspects_are_given_as_objects_or_their_fields_or_names_with_meanings_or_a_list_of_these() -> None:
+    wit = Aspect("wit", "Is it funny?", 2.0)
+    fields = {"name": "wit", "definition": "Is it funny?", "weight": 2}
+    assert aspects_of(fields) == aspects_of([fields]) == (wit,)
+    plain = Aspect("wit", "Is it, *2 or so, style*2"), Aspect("grip", "Does it hold one?")
+    assert aspects_of({one.name: one.definition for one in plain}) == plain
+    assert aspects_of(["style", fields, {"grip": plain[1].definition}, HANNA[0]]) == (
+        *(STORYER[2], wit, plain[1], HANNA[0]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({**{"name": "wit", "definition": "?"}, "wieght": 2}, "an aspect has 'wieght': give its name, definition and"),
+        (
+            {"name": "wit", "definition": 3},
+            r"is no aspect \(Expected `str`, got `int` - at `\$.definition`\): give name",
+        ),
+        ({"wit": None}, "is no aspect"),
+        ({}, "no aspects given"),
+        ([3], "'3' is no aspect"),
+    ],
+)
+def test_fields_that_are_no_aspect_are_named(given: Any, message: str) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        aspects_of(given)
+
+
 def test_a_set_may_stand_beside_ones_own_in_any_case() -> None:
     assert parse_aspects("HANNA, wit=Is it funny?") == (*HANNA, Aspect("wit", "Is it funny?"))
     assert parse_aspects("wit=Is it funny?, Storyer") == (Aspect("wit", "Is it funny?"), *STORYER)
@@ -58,6 +110,12 @@ def test_a_name_that_several_sets_know_means_the_preferred_ones_else_the_first()
         ("empathy,empathy", '"empathy" is given twice'),
         ("x=", "unknown aspect"),
         ("empathy*much", 'the weight of "empathy\\*much" is no number: write name'),
+        (
+            "wit=Is it funny?*2",
+            r'what the aspect "wit" means ends in "\*2": write wit\*2=… for a weight, or put the mean',
+        ),
+        ("wit=Is it funny? * 2.5,style", r'ends in "\* 2.5"'),
+        ('wit=""', "unknown aspect"),
         ("empathy*-1", "the aspects weigh empathy\\*-1: give weights from 0"),
         ("empathy*1e308", r"from 0 to 1e\+06"),
         ("empathy*0", "not all 0"),

@@ -19,7 +19,7 @@ FILE = (
 def template(tmp_path: Path) -> Template:
     path = tmp_path / "en.jinja"
     path.write_text(FILE)
-    return Template(path)
+    return Template(path.read_text())
 
 
 def test_data_are_untrusted_segments_and_never_rendered(template: Template) -> None:
@@ -40,7 +40,7 @@ def test_lists_of_data_are_looped_over_and_stay_untrusted(tmp_path: Path) -> Non
         "{% endblock %}"
     )
     parts = ["{{ words }}", "\ue0000\ue001"]
-    messages, _ = Template(path).render(data={"parts": parts, "words": [["x", "y"], []]})
+    messages, _ = Template(path.read_text()).render(data={"parts": parts, "words": [["x", "y"], []]})
     segments = messages[1].content.segments
     assert [segment.text for segment in segments] == ["1: ", parts[0], ", ", "x", ", ", "y", "; 2: ", parts[1], "; "]
     assert [segment.trusted for segment in segments] == [True, False] * 4 + [True]
@@ -54,9 +54,9 @@ def test_a_missing_variable_is_named(template: Template) -> None:
 def test_the_hash_follows_the_content(template: Template, tmp_path: Path) -> None:
     path = tmp_path / "other.jinja"
     path.write_text(FILE)
-    assert Template(path).hash == template.hash
+    assert Template(path.read_text()).hash == template.hash
     path.write_text(FILE + " ")
-    assert Template(path).hash != template.hash
+    assert Template(path.read_text()).hash != template.hash
 
 
 def test_an_unknown_language_names_those_there_are() -> None:
@@ -75,7 +75,7 @@ def test_a_prompt_file_reaches_nothing_but_its_variables(tmp_path: Path) -> None
     path = tmp_path / "en.jinja"
     path.write_text(FILE.replace("{{ aspect }}", "{{ aspect.__class__.__mro__ }}"))
     with pytest.raises(SecurityError):
-        Template(path).render(data={"story": "x"}, aspect="style")
+        Template(path.read_text()).render(data={"story": "x"}, aspect="style")
 
 
 def test_a_list_or_a_number_where_the_file_has_a_text_is_refused_and_never_printed(template: Template) -> None:

@@ -14,6 +14,7 @@ import torch.multiprocessing
 from torch.multiprocessing.spawn import ProcessExitedException
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.combining import WeightedSum
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard
 from adjudge.rewards.guards.guarded import Guarded
@@ -28,6 +29,8 @@ from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, Trips,
 PROMPTS = ["Tell one.", "Tell one.", "Tell two.", "Tell two.", "Tell three.", "Tell three."]
 STORIES = ["A", "A A", "A A A", "A B", "A", "A A A A A"]
 NOTES = ["one", "one", "two", "two", "three", "three"]
+TOKENS = [[[1], [1, 2], [1, 2, 3]], [[4], [4, 5], [4, 5, 6]]]
+TURNS = [[10, 20, 30], [40, 50, 60]]
 
 
 def scenarios(rank: int) -> dict[str, tuple[TrlReward, dict[str, Any]]]:
@@ -50,8 +53,16 @@ def scenarios(rank: int) -> dict[str, tuple[TrlReward, dict[str, Any]]]:
         "levelled again": (level, {}),
         "watched": (watched, {}),
         "late in one": (late(rank), {}),
+        "functions": (for_trl(functions(), 2), {"completion_ids": TOKENS[rank], "turns": TURNS[rank]}),
+        "tokens stay here": (for_trl(Relative(), 2), {"completion_ids": [lambda: 0] * 3}),
     }
     return found
+
+
+def functions() -> WeightedSum:
+    """What functions say of each completion's tokens, and of what its environment adds."""
+    long: Any = lambda completion_ids, **_: [float(len(ids)) for ids in completion_ids]  # noqa: E731
+    return WeightedSum({"long": long, "turns": lambda turns: turns})
 
 
 def levelled() -> TrlReward:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers import buffer as module
@@ -296,3 +297,9 @@ def test_options_are_checked() -> None:
     for patience in (-1.0, float("inf"), float("nan")):
         with pytest.raises(AdjudgeError, match="patience is"):
             Buffer(Scorer(Relative()), 1, patience)
+
+
+def test_what_each_sample_says_for_itself_reaches_a_function_in_its_place() -> None:
+    buffer = Buffer(Scorer(FunctionReward(lambda completions, turns: turns)), 2, LONG)
+    puts = [buffer.put(prompt, Sample(prompt, "a", {"turns": n})) for n, prompt in enumerate("pqqp")]
+    assert [one.result(60).reward for one in puts] == [0.0, 1.0, 2.0, 3.0]

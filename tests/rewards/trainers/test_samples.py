@@ -5,6 +5,8 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+import torch
+from datasets import Dataset
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.trainers.samples import Sample, Turns, cut, group_of, pieces, samples_of, together
@@ -29,7 +31,7 @@ def test_what_is_no_text_is_named_with_its_place(value: Any) -> None:
 
 
 def test_columns_are_dealt_out_and_what_is_no_column_is_left_out() -> None:
-    columns = {"reference": ["x", "y"], "scalar": 3, "short": ["x"]}
+    columns = {"reference": ["x", "y"], "scalar": 3, "text": "xy", "by_name": {"x": 1, "y": 2}, "array": np.array(3)}
     found = samples_of(["a", "b"], ["c", "d"], columns)
     assert found == [Sample("a", "c", {"reference": "x"}), Sample("b", "d", {"reference": "y"})]
     assert samples_of(["a", "b"], ["c", "d"], columns, ()) == [Sample("a", "c"), Sample("b", "d")]
@@ -62,7 +64,7 @@ def test_of_several_turns_all_are_judged_or_the_policys_own_or_its_last() -> Non
 def test_a_wanted_column_must_be_there() -> None:
     with pytest.raises(AdjudgeError, match=re.escape('column "rubric" is missing (the data set has: notes)')):
         samples_of(["a"], ["b"], {"notes": ["x"]}, ("rubric",))
-    with pytest.raises(AdjudgeError, match='"rubric" has no entry for each of 1'):
+    with pytest.raises(AdjudgeError, match='"rubric" has 2 values for 1 completions: give a list'):
         samples_of(["a"], ["b"], {"rubric": ["x", "y"]}, ("rubric",))
     with pytest.raises(AdjudgeError, match="2 completions for 1 prompts"):
         samples_of(["a"], ["b", "c"], {})
@@ -122,14 +124,17 @@ def test_equal_rows_that_follow_each_other_are_one_run_unless_the_size_is_told()
 def test_a_column_of_arrays_that_members_share_reaches_their_group() -> None:
     members = [Sample("a", "b", {"embedding": np.array([1.0, 2.0])}) for _ in range(2)]
     assert group_of(members).columns["embedding"].tolist() == [1.0, 2.0]
-    assert group_of([*members, Sample("a", "b", {"embedding": np.array([1.0])})]).columns == {}
+    other = group_of([*members, Sample("a", "b", {"embedding": np.array([1.0])})])
+    assert other.columns == {} and [one.tolist() for one in other.by_response["embedding"]] == [[1.0, 2.0]] * 2 + [
+        [1.0]
+    ]
 
 
-def test_a_group_has_what_its_members_share() -> None:
+def test_a_group_has_what_its_members_share_and_what_each_has_for_itself() -> None:
     members = [Sample("a", "b", {"reference": "r", "id": 7, "genre": "g", "env": n}) for n in range(2)]
     group = group_of(members)
     assert (group.prompt, group.responses, group.reference, group.id) == ("a", ["b", "b"], "r", "7")
-    assert group.columns == {"genre": "g"}
+    assert (group.columns, group.by_response) == ({"genre": "g"}, {"env": [0, 1]})
     assert group_of(members, reference="genre").reference == "g"
     assert [group_of([Sample("a", "b", {"id": id})]).id for id in (None, 0)] == ["", "0"]
     with pytest.raises(AdjudgeError, match='column "id" holds int'):
@@ -139,10 +144,22 @@ def test_a_group_has_what_its_members_share() -> None:
     assert group_of([Sample("a", "b", {"reference": ""})]).reference is None
 
 
-def test_a_column_that_is_asked_for_is_one_of_the_whole_group_or_a_mistake() -> None:
-    told = [Sample("p", text, {"calls": [text], "solution": "42", "id": 7}) for text in "ab"]
-    assert group_of(told).columns == {"solution": "42"}
-    with pytest.raises(AdjudgeError, match='"p" differ in the column "calls", of which a group has one value'):
-        group_of(told, wanted=("calls",))
-    group = group_of(told, "solution")
+def test_a_reference_by_another_name_is_a_column_too() -> None:
+    group = group_of([Sample("p", text, {"calls": [text], "solution": "42", "id": 7}) for text in "ab"], "solution")
     assert (group.reference, group.columns, group.id) == ("42", {"solution": "42"}, "7")
+
+
+def test_a_column_that_some_members_have_is_none_for_the_others_and_so_is_an_id_of_each() -> None:
+    members = [Sample("p", "a", {"id": 1}), Sample("p", "b", {"id": 2, "turns": 3})]
+    group = group_of(members)
+    assert (group.id, group.by_response) == ("", {"id": [1, 2], "turns": [None, 3]})
+
+
+@pytest.mark.parametrize("make", [tuple, np.array, torch.tensor, Dataset.from_dict])
+def test_a_column_is_whatever_has_a_length_and_an_order(make: Any) -> None:
+    made = make({"score": [1, 2]})["score"] if make == Dataset.from_dict else make([1, 2])
+    for found in (samples_of(["p"] * 2, ["a", "b"], {"score": made}, wanted) for wanted in (None, ("score",))):
+        assert [one.columns for one in found] == [{"score": 1}, {"score": 2}]
+        assert [type(one.columns["score"]) for one in found] == [int, int]
+    with pytest.raises(AdjudgeError, match='"score" has 2 values for 3 completions: give a list with one for each'):
+        samples_of(["p"] * 3, ["a", "b", "c"], {"score": made})

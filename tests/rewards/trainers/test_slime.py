@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.filling import LoneAbstention
@@ -151,3 +152,9 @@ def test_a_sample_that_abstains_alone_is_an_error_or_gets_the_number_given_and_i
         asyncio.run(for_slime(silent)(ARGS, sample))
     assert asyncio.run(for_slime(silent, fill=0.5)(ARGS, sample)) == 0.5
     assert sample.remove_sample
+
+
+def test_what_the_metadata_say_of_each_sample_reaches_a_function() -> None:
+    custom_rm = for_slime(FunctionReward(lambda completions, calls: calls))
+    samples = [SlimeSample(text, metadata={"calls": n}) for n, text in enumerate("abc")]
+    assert asyncio.run(custom_rm(ARGS, samples)) == [0.0, 1.0, 2.0]

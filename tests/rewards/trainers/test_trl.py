@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.combining import WeightedSum
+from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.layer import learning
@@ -21,7 +23,7 @@ from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.measures import REASONS
 from adjudge.rewards.trainers.trl import AsyncTrlReward, TrlReward, for_trl, shares
 from tests.rewards.guards.made import CANARIES
-from tests.rewards.trainers.processes import NOTES, PROMPTS, STORIES, in_two_processes, levelled
+from tests.rewards.trainers.processes import NOTES, PROMPTS, STORIES, TURNS, in_two_processes, levelled
 from tests.rewards.trainers.rewards import Judged, Patient, Relative, Told, fails_on_second
 
 
@@ -193,6 +195,50 @@ def test_the_reference_and_other_columns_reach_the_reward() -> None:
         story=["Once."] * 2, rubric=["r"] * 2, environments=environments, trainer_state=object(),
     )  # fmt: skip
     assert reward.asked == [Group("Tell.", ["A", "B"], "Once.", columns={"story": "Once.", "rubric": "r"})]
+
+
+def test_what_each_completion_has_for_itself_reaches_functions_in_every_process(came: list[dict[str, Any]]) -> None:
+    assert [one["functions"]["rewards"] for one in came] == [[11.0, 22.0, 33.0], [41.0, 52.0, 63.0]]
+    extra = [one["functions"]["extra"]["sum/turns"] for one in came]
+    assert extra == TURNS
+
+
+def test_tokens_are_sent_to_no_other_process_where_nothing_takes_them(came: list[dict[str, Any]]) -> None:
+    assert [one["tokens stay here"]["rewards"] for one in came] == [one["relative"]["rewards"] for one in came]
+
+
+@pytest.mark.parametrize("columns", [None, ("env_reward",)])
+@pytest.mark.parametrize("prompts", [["p", "p", "q", "q"], ["p", "q", "p", "q"]])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_what_an_environment_says_of_each_completion_reaches_a_function(
+    asynchronous: bool, prompts: list[str], columns: Any
+) -> None:
+    function = for_trl(
+        FunctionReward(lambda completions, env_reward: env_reward), columns=columns, asynchronous=asynchronous
+    )
+    given: Any = function(prompts, list("abcd"), env_reward=[0.0, 1.0, 2.0, 3.0])
+    assert (asyncio.run(given) if asynchronous else given) == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("columns", [None, ()])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_trls_functions_of_lengths_are_parts_like_any_other(asynchronous: bool, columns: Any) -> None:
+    rewards = pytest.importorskip("trl.rewards", reason="needs the extra train")
+    parts = {"own": lambda completions, **_: [1.0] * len(completions)}
+    parts |= {"long": rewards.get_soft_overlong_punishment(4, 2), "again": rewards.get_repetition_penalty_reward(2)}
+    function: Any = for_trl(WeightedSum(parts), 2, columns=columns, asynchronous=asynchronous)
+    given = function(["p"] * 2, ["a", "b"], [[1, 2, 3], [1, 1, 1, 1]])
+    assert (asyncio.run(given) if asynchronous else given) == [0.5, pytest.approx(1 - 1 - 2 / 3)]
+
+
+def test_a_reward_of_ones_own_that_says_so_gets_the_tokens_too() -> None:
+    class Long(Relative):
+        takes_ids = True
+
+        def _scored(self, group: Group) -> GroupReward:
+            return GroupReward(tuple(float(len(ids)) for ids in group.values("completion_ids")), (None, None))
+
+    assert for_trl(Long(), 2)(["p"] * 2, ["a", "b"], [[1, 2, 3], [1]]) == [3.0, 1.0]
 
 
 def test_the_columns_named_are_given_besides_the_reference_and_the_id() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.layer import Layer
 from adjudge.rewards.reward import GroupReward, Reward
@@ -222,3 +223,10 @@ def test_samples_that_fill_the_worker_while_all_wait_for_others_are_told_so() ->
 def test_lists_of_a_batch_that_do_not_fit_are_named() -> None:
     with pytest.raises(AdjudgeError, match="the lists of a batch have 1 to 2 entries: give one for each"):
         for_verl_batch(Relative(), 2)(["s"] * 2, ["a"], [None] * 2, [info("p")] * 2)
+
+
+def test_what_a_rollout_says_of_each_sample_reaches_a_function() -> None:
+    reward = FunctionReward(lambda completions, num_turns, genre: [n + len(genre[n]) for n in num_turns])
+    infos = [info(prompt, genre="ode") | {"num_turns": n} for n, prompt in enumerate("pqpq")]
+    scores = for_verl_batch(reward, 2)(["s"] * 4, list("abcd"), [None] * 4, infos)
+    assert [score["score"] for score in scores] == [3.0, 4.0, 5.0, 6.0]

@@ -1,9 +1,12 @@
-"""`RemoteEngine` and judges on a vLLM server that is really there.
+"""`RemoteEngine` and judges on servers of others that are really there.
 
-    ADJUDGE_VLLM=http://127.0.0.1:8000 pytest tests/engine/remote/test_vllm_server.py
+    ADJUDGE_VLLM=http://127.0.0.1:8000 pytest tests/engine/remote/test_real_servers.py
+    ADJUDGE_SGLANG=http://127.0.0.1:30000 pytest tests/engine/remote/test_real_servers.py
 
 with `python -m vllm.entrypoints.openai.api_server --model FOLDER --dtype float32 --max-model-len 2048` in vLLM's own
-environment, FOLDER the default model's (`adjudge models`).
+environment and `python -m sglang.launch_server --model-path FOLDER --dtype float32 --grammar-backend llguidance` in
+SGLang's (on a CPU also `--device cpu --attention-backend torch_native --sampling-backend pytorch`), FOLDER the default
+model's (`adjudge models`).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.engine import Engine
+from adjudge.engine.errors import RemoteError
 from adjudge.engine.remote.remote_engine import RemoteEngine
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Message, Prompt, Segment
@@ -23,10 +27,7 @@ from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.verdict import Pair
 from tests.engine.test_generate import random_prompts
 
-URL = os.environ.get("ADJUDGE_VLLM", "")
 MODEL = "smollm2-135m"
-pytestmark = pytest.mark.skipif(not URL, reason="needs a vLLM server's address in ADJUDGE_VLLM")
-
 PROMPTS = ["Rate this story from 1 to 5: The lamp went out. Score:", "<|im_end|> 5 <|endoftext|>", "🙂 é \x00 \ud800"]
 LABEL_SETS = (["1", "2", "3", "4", "5"], Labels(("1", "10", "2"), terminator="</ANSWER>"), ["yes", "no", "perhaps"])
 
@@ -36,11 +37,19 @@ def engine() -> Engine:
     return Engine(MODEL)
 
 
-@pytest.fixture(scope="module")
-def remote() -> Iterator[RemoteEngine]:
-    with RemoteEngine(URL, tokenizer=MODEL) as remote:
-        assert remote.protocol.kind == "vllm"
+@pytest.fixture(scope="module", params=["vllm", "sglang"])
+def remote(request: pytest.FixtureRequest) -> Iterator[RemoteEngine]:
+    name = f"ADJUDGE_{request.param.upper()}"
+    if not (url := os.environ.get(name)):
+        pytest.skip(f"needs the address of a server in {name}")
+    with RemoteEngine(url, tokenizer=MODEL) as remote:
+        assert remote.protocol.kind == request.param
         yield remote
+
+
+def seed(remote: RemoteEngine, number: int) -> dict[str, int]:
+    """A seed, where the server heeds it."""
+    return {"seed": number} if "seed" in remote.protocol.fields else {}
 
 
 @pytest.mark.parametrize("labels", LABEL_SETS)
@@ -79,31 +88,45 @@ def test_prompts_are_read_as_by_the_same_weights_here(engine: Engine, remote: Re
                 assert [value for _, value in one.top] == pytest.approx([value for _, value in other.top], abs=1e-3)
 
 
+CLOSED = {"additionalProperties": False}
+
+
 @pytest.mark.parametrize(
     ("options", "allowed"),
     [
         ({"choices": ["yes", "no"]}, r"yes|no"),
         ({"regex": "[ab]{3}"}, r"[ab]{3}"),
         (
-            {"json_schema": {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}},
+            {"json_schema": {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]} | CLOSED},
             r"\s*{.*[12]\s*}",
         ),
         ({"stop": [" "], "max_tokens": 40}, r"[^ ]*"),
     ],
 )
 def test_forms_and_stops_hold(remote: RemoteEngine, options: dict[str, Any], allowed: str) -> None:
-    for text in remote.generate(PROMPTS, **{"max_tokens": 32, "seed": 5} | options):
+    for text in remote.generate(PROMPTS, **{"max_tokens": 32} | seed(remote, 5) | options):
         assert text.finish_reason == "length" or re.fullmatch(allowed, text.text, re.DOTALL), text
 
 
 def test_samples_of_a_seed_come_again_and_differ_among_themselves(remote: RemoteEngine) -> None:
+    if not seed(remote, 7):
+        with pytest.raises(RemoteError, match="seed: sglang servers do not honour it"):
+            remote.generate(PROMPTS[:1], seed=7)
+        samples = remote.generate(PROMPTS[:1], n=4, max_tokens=16)
+        assert len({text.text for text in samples}) > 1
+        return
     [[first, second], again] = [remote.generate(PROMPTS[:1], n=2, seed=7, max_tokens=16) for _ in range(2)]
     assert [text.text for text in again] == [first.text, second.text] and first.text != second.text
 
 
 def test_only_allowed_tokens_are_written(engine: Engine, remote: RemoteEngine) -> None:
     allowed = [engine.tokenizer.encode(letter, False)[0] for letter in "abc"]
-    [text] = remote.generate(PROMPTS[:1], allowed_token_ids=allowed, max_tokens=8, seed=1)
+    how: dict[str, Any] = {"allowed_token_ids": allowed, "max_tokens": 8} | seed(remote, 1)
+    if "allowed_token_ids" not in remote.protocol.fields:
+        with pytest.raises(RemoteError, match="allowed_token_ids: sglang servers do not honour it"):
+            remote.generate(PROMPTS[:1], **how)
+        return
+    [text] = remote.generate(PROMPTS[:1], **how)
     assert set(text.token_ids) <= set(allowed) and len(text.token_ids) == 8
 
 

@@ -1,0 +1,283 @@
+"""A judge of one's own has what all judges have."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adjudge.engine.absent import AbsentEngine, Card
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.models.aliases import HOUSE
+from adjudge.engine.text.labels import Labels
+from adjudge.rewards.group import Group
+from adjudge.rewards.imported import importable
+from adjudge.rewards.journal import Journal
+from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.judges.kinds import kind_of, misfit
+from adjudge.rewards.judges.own import OwnJudge, Worded
+from adjudge.rewards.judges.pointwise import PointwiseJudge
+from adjudge.rewards.judges.principle import PrincipleJudge
+from adjudge.rewards.specification import EngineSpec, JudgeSource, JudgeSpec
+from adjudge.rewards.story_reward import StoryReward
+from adjudge.rewards.tournament_reward import TournamentReward
+from adjudge.rewards.verdict import Item
+from tests.rewards.scripted import ScriptedEngine
+
+TINY = "dummy:tiny-llama"
+DIGITS = Labels(tuple("0123456789"))
+ITEM = Item("2 + 2?", "4", id="mine")
+
+
+class Homework(OwnJudge):
+    range = (0.0, 9.0)
+
+    def __init__(self, engine: Any, *, words: str = "{task} {answer} Right?", **how: Any) -> None:
+        super().__init__(engine, **how)
+        self.words = words
+
+    def questions(self, item: Item) -> Sequence[Worded]:
+        texts = {"task": item.prompt, "answer": item.response}
+        return [self.question(name, self.words, DIGITS, answer, **texts) for name, answer in (("a", "A:"), ("b", "B:"))]
+
+
+class Lowest(Homework):
+    range = (0.0, 9.0)
+
+    def score_of(self, parts: Any) -> float:
+        return min(part.score for part in parts.values())
+
+
+class Unranged(Homework):
+    def score_of(self, parts: Any) -> float:
+        return 3.0
+
+
+class Boundless(Unranged):
+    range = (-math.inf, math.inf)
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Engine:
+    return Engine(TINY, kv_cache_gb=0.2)
+
+
+def test_a_verdict_has_a_part_for_each_question_and_their_mean_or_what_its_author_makes_of_them(tiny: Engine) -> None:
+    [mean], [least] = (made(tiny, min_mass=0.0).judge([ITEM]) for made in (Homework, Lowest))
+    a, b = (part.score or 0.0 for part in mean.breakdown.values())
+    assert list(mean.breakdown) == ["a", "b"] and a != b and mean.id == "mine"
+    assert mean.score == pytest.approx((a + b) / 2) and least.score == min(a, b)
+    assert mean.breakdown["a"].mass is not None and len(mean.breakdown["a"].distribution or ()) == 10
+
+
+def test_its_journal_is_read_again_and_other_words_or_another_content_are_other_verdicts(
+    tiny: Engine, tmp_path: Path
+) -> None:
+    with Journal(tmp_path / "j") as journal:
+        judge = Homework(tiny, journal=journal, min_mass=0.0)
+        first, computed = judge.judge([ITEM]), tiny.stats.tokens_computed
+        assert Homework(tiny, journal=journal, min_mass=0.0).judge([ITEM]) == first
+        assert tiny.stats.tokens_computed == computed
+        other = Homework(tiny, words="{task} {answer} Wrong?", min_mass=0.0)
+        assert len({judge.key(ITEM), other.key(ITEM), Lowest(tiny, min_mass=0.0).key(ITEM)}) == 3
+        other.words, key = judge.words, judge.key(ITEM)
+        assert other.key(ITEM) == key
+        other.content = 2
+        assert other.key(ITEM) != key
+        again = Homework(AbsentEngine(Card.of(tiny)), journal=journal, min_mass=0.0)
+        assert again.judge([ITEM]) == first  # so that a training run can be replayed without its model
+
+
+def test_long_texts_are_shortened_and_what_the_model_does_not_answer_abstains(tiny: Engine) -> None:
+    long = Item("2 + 2?", "four " * 3000)
+    [kept] = Homework(tiny, min_mass=0.0).judge([long])
+    [refused] = Homework(tiny, min_mass=0.0, cut="never").judge([long])
+    [unsure] = Homework(tiny, min_mass=0.999).judge([ITEM])
+    assert kept.truncated and kept.score is not None
+    assert (refused.score, refused.abstained) == (None, "too_long")
+    assert (unsure.score, unsure.abstained) == (None, "low_mass")
+
+
+def test_house_reads_the_texts_as_one_paragraph(tiny: Engine) -> None:
+    judge = Homework(AbsentEngine(Card(fingerprint=HOUSE.fingerprint)))
+    [first, _] = judge.questions(Item("p", "One.\n\nTwo."))
+    assert [one.text for one in first.words.segments if not one.trusted] == ["p", "One. Two."]
+
+
+def test_it_writes_first_where_it_is_to_reason(tiny: Engine) -> None:
+    engine = ScriptedEngine(tiny, lambda shown, before: "Well done. <ANSWER>7</ANSWER>")
+    [verdict] = Homework(engine, mode="reasoned", min_mass=0.0).judge([ITEM])
+    assert verdict.score is not None and verdict.analysis == dict.fromkeys("ab", ("Well done. <ANSWER>7</ANSWER>",))
+    assert not any(shown.endswith(("A:", "B:")) for shown in engine.asked)  # the slot is where the score is written
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (lambda judge: [], r"Wrong.questions has the names \[\]: ask one or more, each by its own name"),
+        (lambda judge: ["How good?"], r"Wrong.questions has 'How good\?': make each with self.question"),
+        (lambda judge: [judge.question("a", "x", DIGITS)] * 2, "has the names"),
+        (lambda judge: [judge.question("a", "{story}", DIGITS)], 'names "{story}" but no story='),
+        (lambda judge: [judge.question("a", "x", "yes no")], "labels must be a list"),
+        (lambda judge: [judge.question("a", "x", ["yes", "no"])], "question a are no numbers: give Labels"),
+    ],
+)
+def test_what_an_author_gets_wrong_is_one_sentence(tiny: Engine, asked: Any, message: str) -> None:
+    class Wrong(OwnJudge):
+        def questions(self, item: Item) -> Any:
+            return asked(self)
+
+    with pytest.raises(AdjudgeError, match=message):
+        Wrong(tiny, min_mass=0.0).judge([ITEM])
+
+
+@pytest.mark.parametrize("score", [math.nan, None, "good"])  # None is no score
+def test_a_score_that_is_no_number_is_refused(tiny: Engine, score: Any) -> None:
+    class Odd(Homework):
+        def score_of(self, parts: Any) -> Any:
+            return score
+
+    if score is None:
+        assert Odd(tiny, min_mass=0.0).judge([ITEM])[0].score is None
+        return
+    with pytest.raises(AdjudgeError, match="Odd.score_of gave"):
+        Odd(tiny, min_mass=0.0).judge([ITEM])
+
+
+def test_a_reward_is_the_share_of_its_range_and_refuses_a_judge_without_one(tiny: Engine) -> None:
+    group = [Group("2 + 2?", ("4", "five"))]
+    scores = [verdict.score or 0.0 for verdict in Homework(tiny, min_mass=0.0).judge([Item("2 + 2?", "4")])]
+    assert JudgeReward(Homework(tiny, min_mass=0.0)).score_groups(group)[0].rewards[0] == pytest.approx(scores[0] / 9)
+    with pytest.raises(AdjudgeError, match=r'Unranged declares no range, .* write range = .* or choose scale="own"'):
+        JudgeReward(Unranged(tiny))
+    assert JudgeReward(Unranged(tiny, min_mass=0.0), scale="own").score_groups(group)[0].rewards == (3.0, 3.0)
+    boundless = JudgeReward(Boundless(tiny, min_mass=0.0))
+    assert boundless.score_groups(group)[0].rewards == (3.0, 3.0) and boundless.below_zero
+
+
+def test_a_judge_derived_from_another_keeps_its_range_unless_it_asks_otherwise(tiny: Engine) -> None:
+    class Plain(PointwiseJudge):
+        def __init__(self, engine: Any, **how: Any) -> None:
+            super().__init__(engine, "wit=Is it funny?", **how)
+
+    class Tenths(PointwiseJudge):
+        def _questions(self, item: Item) -> Any:
+            return super()._questions(item)
+
+    class Declared(Tenths):
+        range = (0.0, 10.0)
+
+    assert (Plain.range, Tenths.range, Declared.range) == ((1.0, 5.0), None, (0.0, 10.0))
+    assert PrincipleJudge.range == (0.0, 1.0)
+    JudgeReward(Plain(tiny))
+    with pytest.raises(AdjudgeError, match="Tenths declares no range"):
+        JudgeReward(Tenths(tiny))
+
+
+@pytest.mark.parametrize(
+    ("judge", "message"),
+    [
+        (lambda tiny: tiny, r"which is no open judge: give a judge on it, as PointwiseJudge\(engine\)"),
+        (lambda tiny: PointwiseJudge, r"which is no open judge: open it, as PointwiseJudge\(engine\)"),
+        (lambda tiny: len, r"which is no open judge: derive its class from OwnJudge, or give FunctionReward"),
+        (lambda tiny: None, "which is no open judge"),
+    ],
+)
+def test_a_reward_refuses_what_is_no_judge(tiny: Engine, judge: Any, message: str) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        JudgeReward(judge(tiny))
+
+
+MODULE = """
+from adjudge import OwnJudge, PersonalJudge, PointwisePairJudge
+
+class Short(OwnJudge):
+    range = (1.0, 3.0)
+
+    def __init__(self, engine, *, strict=False, **how):
+        super().__init__(engine, **how)
+        self.strict = strict
+
+    def questions(self, item):
+        return [self.question("short", "Is it short? {text}", ["1", "2", "3"], text=item.response)]
+
+class Unranged(Short):
+    def questions(self, item):
+        return []
+
+class Pairs(PointwisePairJudge):
+    pass
+
+class Reader(PersonalJudge):
+    pass
+
+def function(engine, journal=None):
+    return Short(engine)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "own_short", raising=False)
+    (tmp_path / "own_short.py").write_text(MODULE)
+    importable(tmp_path)
+    return "own_short"
+
+
+def test_a_specification_names_it_by_its_module_and_opens_it_with_options_and_journal(
+    module: str, tmp_path: Path
+) -> None:
+    engine = EngineSpec(TINY, kv_cache_gb=0.2)
+    spec = JudgeSpec(f"{module}:Short", {"strict": True, "min_mass": 0.0}, engine, str(tmp_path / "j"))
+    judge: Any = spec.open()
+    assert judge.strict and judge.min_mass == 0.0 and judge.journal.path == tmp_path / "j"
+    reward = JudgeReward(spec)
+    again = pickle.loads(pickle.dumps(reward))
+    assert reward(["p"], ["A text."]) == again(["p"], ["A text."]) != [None] and reward.engines == again.engines
+    [verdict] = judge.judge([Item("p", "A text.")])
+    assert reward(["p"], ["A text."]) == [pytest.approx(((verdict.score or 0.0) - 1) / 2)]
+    written: Any = JudgeSpec(f"{module}:Short", {"mode": "reasoned", "max_tokens": 9, "samples": 2}, engine).open()
+    assert (written.asking.sampling.max_tokens, written.asking.n) == (9, 2)
+
+
+def test_one_derived_from_another_reads_what_that_does(module: str) -> None:
+    engine = EngineSpec(TINY, kv_cache_gb=0.2)
+    assert JudgeSource(JudgeSpec(f"{module}:Pairs", engine=engine)).of_pairs
+    assert kind_of(f"{module}:Pairs").what == "pairs" and kind_of(f"{module}:Short").what == "items"
+    with pytest.raises(AdjudgeError, match='its reader has no "reviews"'):
+        JudgeReward(JudgeSpec(f"{module}:Reader", engine=engine))(["p"], ["r"])
+    story = StoryReward(JudgeSpec(f"{module}:Pairs", {"min_mass": 0.0}, engine))
+    assert set(story.score_groups([Group("p", ("A.",), "B.")])[0].parts) >= {"advantage", "aspect/creativity"}
+    assert TournamentReward(JudgeSpec(f"{module}:Pairs", engine=engine)).source.of_pairs
+    assert "was not trained for own_short:Short" in (misfit("house", f"{module}:Short", {}) or "")
+
+
+@pytest.mark.parametrize(
+    ("judge", "message"),
+    [
+        ("own_short:Long", "has no Long: it has "),
+        ("own_short:function", "which is <function .*: name a class derived from OwnJudge"),
+        ("adjudge:OwnJudge", "name a class derived from OwnJudge"),
+        ("no_such_module:Short", "there is no module no_such_module"),
+        ("short", 'no judge is called "short": choose .*, or write package.module:name for one of your own'),
+        (Homework, r'give its name, as JudgeSpec\("tests.rewards.judges.test_own:Homework"\)'),
+        (3, "the judge is 3: give its name"),
+    ],
+)
+def test_a_specification_of_what_is_no_judge_is_refused(module: str, judge: Any, message: str) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        JudgeSpec(judge)
+
+
+def test_a_specification_of_one_without_a_range_is_refused_before_anything_is_opened(module: str) -> None:
+    with pytest.raises(AdjudgeError, match="Unranged declares no range"):
+        JudgeReward(JudgeSpec(f"{module}:Unranged"))
+    with pytest.raises(AdjudgeError, match="own_short:Short cannot be opened: .*unexpected keyword argument 'strikt'"):
+        JudgeSpec(f"{module}:Short", {"strikt": True}, EngineSpec(TINY, kv_cache_gb=0.2)).open()

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.imported import importable, imported, is_own
+
+MODULES = {
+    "own_good": "LIMIT = 3\nclass Outer:\n    inner = 5\n",
+    "own_needs": "import a_package_that_nobody_has\n",
+    "own_fails": "LIMIT = 3\n\nLIMIT / 0\n",
+    "own_typo": "def broken(:\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name, text in MODULES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    return tmp_path
+
+
+def test_a_name_of_a_module_is_what_the_module_has(folder: Path) -> None:
+    assert is_own("own_good:LIMIT") and not is_own("pointwise") and not is_own(None)
+    importable(folder)
+    importable(folder)
+    assert sys.path.count(str(folder)) == 1
+    assert imported("own_good:LIMIT", "the limit") == 3 and imported("own_good:Outer.inner", "the limit") == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("own_absent:x", 'the limit is "own_absent:x", and there is no module own_absent: run this in its folder, or'),
+        ("own_absent.part:x", "there is no module own_absent:"),
+        ("own_good:missing", "and own_good has no missing: it has LIMIT, Outer"),
+        ("own_good:LIMIT.digits", "and own_good.LIMIT has no digits: it has as_integer_ratio, "),
+        ("own_needs:x", "own_needs needs a_package_that_nobody_has, which is not installed: install it"),
+        ("own_fails:x", r"importing own_fails ends in ZeroDivisionError: division by zero \(own_fails.py, line 3\)"),
+        ("own_typo:x", r"importing own_typo ends in SyntaxError: invalid syntax \(own_typo.py, line 1\): mend it"),
+        ("own_good:", 'the limit is "own_good:": write package.module:name'),
+        (":x", "write package.module:name"),
+        ("http://localhost:1", "write package.module:name"),
+        ("../own_good:x", "write package.module:name"),
+    ],
+)
+def test_what_cannot_be_imported_is_named_with_its_mend(folder: Path, name: str, message: str) -> None:
+    importable(folder)
+    with pytest.raises(AdjudgeError, match=message):
+        imported(name, "the limit")
