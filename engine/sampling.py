@@ -242,25 +242,37 @@ class Wish(NamedTuple):
     own: int = 0
 
     def left(self, logits_V: torch.Tensor) -> torch.Tensor:
-        """Logits (float64) after bias and penalties, -inf for what may not come; may change `logits_V`, or be it."""
-        sampling, device = self.sampling, logits_V.device
-        if sampling.logit_bias:
-            biased_B, bias_B, _ = sampling.tensors_on(device)
-            logits_V[biased_B] += bias_B
+        """Logits (float64, on CPU) after bias and penalties, -inf for what may not come; may change or be `logits_V`.
+
+        `sampling_on_device` does this to many rows at once.
+        """
+        sampling = self.sampling
+        self.add_bias(logits_V)
         if sampling.heeds_before and len(self.before):
-            seen = torch.as_tensor(self.before, device=device)
+            seen = torch.as_tensor(self.before)
             some, penalty = logits_V[seen], sampling.repetition_penalty
             logits_V[seen] = torch.where(some > 0, some / penalty, some * penalty)
             written = seen[len(seen) - self.own :]
             logits_V[written] = logits_V[written] - sampling.presence_penalty
             each = logits_V.new_full((1,), -sampling.frequency_penalty).expand(len(written))
             logits_V.index_add_(0, written, each)
-        if sampling.allowed_token_ids is not None:
-            allowed_A = sampling.tensors_on(device).allowed_A
-            logits_V = torch.full_like(logits_V, -torch.inf).index_copy_(0, allowed_A, logits_V[allowed_A])
+        logits_V = self.of_allowed(logits_V)
         if self.allowed_V is not None:
-            logits_V = logits_V.masked_fill(~self.allowed_V.to(device), -torch.inf)
+            logits_V = logits_V.masked_fill(~self.allowed_V, -torch.inf)
         return logits_V
+
+    def add_bias(self, logits_V: torch.Tensor) -> None:
+        """Add what `logit_bias` says, in place."""
+        if self.sampling.logit_bias:
+            biased_B, bias_B, _ = self.sampling.tensors_on(logits_V.device)
+            logits_V[biased_B] += bias_B
+
+    def of_allowed(self, logits_V: torch.Tensor) -> torch.Tensor:
+        """The logits of `allowed_token_ids`, -inf elsewhere; the same ones where all are allowed."""
+        if self.sampling.allowed_token_ids is None:
+            return logits_V
+        allowed_A = self.sampling.tensors_on(logits_V.device).allowed_A
+        return torch.full_like(logits_V, -torch.inf).index_copy_(0, allowed_A, logits_V[allowed_A])
 
 
 def choose(logits_V: torch.Tensor, wish: Wish) -> int:

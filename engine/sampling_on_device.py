@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from adjudge.engine.sampling import ROUNDING, Wish, choose
+from adjudge.kernels.paged_kv import to_device
 
 
 def log_sums(logits_RV: torch.Tensor) -> torch.Tensor:
@@ -46,14 +47,51 @@ def choose_each(logits_RV: torch.Tensor, wishes: Mapping[int, Wish]) -> list[int
     return choose_together(logits_RV, wishes).tolist() if wishes else []
 
 
+def _leave(logits_RV: torch.Tensor, wishes: Sequence[Wish]) -> None:
+    """`Wish.left` of all rows, in place; what is of many rows goes to the device at once."""
+    for logits_V, wish in zip(logits_RV, wishes, strict=True):
+        wish.add_bias(logits_V)
+    heeding = [row for row, wish in enumerate(wishes) if wish.sampling.heeds_before and len(wish.before)]
+    if heeding:
+        _penalise(logits_RV, heeding, [wishes[row] for row in heeding])
+    for logits_V, wish in zip(logits_RV, wishes, strict=True):
+        if (allowed_V := wish.of_allowed(logits_V)) is not logits_V:
+            logits_V.copy_(allowed_V)
+    masks = {row: wish.allowed_V for row, wish in enumerate(wishes) if wish.allowed_V is not None}
+    if masks:
+        rows, allowed = torch.tensor(list(masks)), torch.stack(list(masks.values()))
+        rows, allowed = (to_device(tensor, logits_RV.device) for tensor in (rows, allowed))
+        logits_RV[rows] = logits_RV[rows].masked_fill(~allowed, -torch.inf)
+
+
+def _penalise(logits_RV: torch.Tensor, rows: Sequence[int], wishes: Sequence[Wish]) -> None:
+    """Penalties for what stands before the next tokens of some rows, each row's wish at its place."""
+    seen = [torch.as_tensor(wish.before) for wish in wishes]
+    asked = [wish.sampling for wish in wishes]
+
+    def each(tokens: Sequence[torch.Tensor], *values: Sequence[float]) -> list[torch.Tensor]:
+        """The row of every token, the token, and its row's values, on the device."""
+        counts = torch.tensor([len(one) for one in tokens])
+        places = torch.stack([torch.tensor(rows).repeat_interleave(counts), torch.cat(list(tokens))])
+        numbers = torch.tensor(values, dtype=torch.float64).repeat_interleave(counts, dim=1)
+        return [column for sent in (places, numbers) for column in to_device(sent, logits_RV.device)]
+
+    row, token, penalty = each(seen, [one.repetition_penalty for one in asked])
+    some = logits_RV[row, token]
+    logits_RV[row, token] = torch.where(some > 0, some / penalty, some * penalty)
+    written = [tokens[len(tokens) - wish.own :] for tokens, wish in zip(seen, wishes, strict=True)]
+    penalties = [one.presence_penalty for one in asked], [-one.frequency_penalty for one in asked]
+    row, token, presence, frequency = each(written, *penalties)
+    logits_RV[row, token] = logits_RV[row, token] - presence
+    logits_RV.index_put_((row, token), frequency, accumulate=True)
+
+
 def choose_together(logits_RV: torch.Tensor, wishes: Mapping[int, Wish]) -> torch.Tensor:
     """`choose` for rows [R'] at once, on the device of the logits."""
     device, size = logits_RV.device, logits_RV.shape[1]
     logits = logits_RV[list(wishes)].double()
     asked = [wish.sampling for wish in wishes.values()]
-    for logits_V, wish in zip(logits, wishes.values(), strict=True):
-        if (left_V := wish.left(logits_V)) is not logits_V:
-            logits_V.copy_(left_V)
+    _leave(logits, list(wishes.values()))
 
     def column(values: list[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.float64, device=device).unsqueeze(1)
