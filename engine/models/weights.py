@@ -93,21 +93,25 @@ class Weights:
     def to_host(self) -> None:
         """Move every tensor, adapters included, off its device; each object keeps its identity.
 
-        The host keeps its copies: the next time nothing goes there but what was written to in between.
+        The host keeps its copies: the next time nothing goes there but what was written to in between, of which torch
+        counts all but writes through `.data`.
         """
         moved = () if self.lent else (*self.model.parameters(), *self.model.buffers(), *self._own.values())
         for tensor in moved:
             if tensor.device.type != "cpu":
                 self._away.append((tensor, tensor.device))
-                written, copy = self._copies.get(tensor, (-1, None))
-                tensor.data = copy if written == tensor._version else tensor.data.to("cpu")
+                written, copy = self._copies.get(tensor, (None, None))
+                kept = copy is not None and written == tensor._version
+                tensor.data = copy if kept else tensor.data.to("cpu")
 
     def to_device(self) -> None:
         """Move them back to where they were."""
-        for tensor, device in self._away:
-            self._copies[tensor] = tensor._version, tensor.data
-            tensor.data = tensor.data.to(device)
-        self._away.clear()
+        while self._away:
+            tensor, device = self._away[-1]
+            copy, tensor.data = tensor.data, tensor.data.to(device)  # which may find no room
+            self._away.pop()
+            if not tensor.is_inference():  # of whose writes nothing is counted
+                self._copies[tensor] = tensor._version, copy
 
 
 def _unwrapped(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported
+from adjudge.engine.models.weights import Weights
 from tests.engine.adapted import (
     PROMPTS,
     TINY,
@@ -22,6 +25,76 @@ from tests.engine.adapted import (
     whole,
 )
 from tests.engine.reference import open_reference
+
+
+class Memory:
+    """What a tensor holds, on a device of a machine that is not here; `full` devices take nothing."""
+
+    full: ClassVar[set[str]] = set()
+
+    def __init__(self, device: str) -> None:
+        self.device = SimpleNamespace(type=device)
+
+    def to(self, device: Any) -> Memory:
+        kind = getattr(device, "type", device)
+        if kind in self.full:
+            raise torch.OutOfMemoryError
+        return Memory(kind)
+
+
+class Holder:
+    """As much of a tensor as moves."""
+
+    def __init__(self, *, inference: bool = False) -> None:
+        self.data, self.written, self.inference = Memory("cuda"), 0, inference
+
+    @property
+    def device(self) -> Any:
+        return self.data.device
+
+    @property
+    def _version(self) -> int:
+        assert not self.inference
+        return self.written
+
+    def is_inference(self) -> bool:
+        return self.inference
+
+
+def held(*tensors: Holder) -> Weights:
+    weights = object.__new__(Weights)
+    model = SimpleNamespace(parameters=lambda: tensors, buffers=lambda: ())
+    vars(weights).update(model=model, lent=False, _own={}, _away=[], _copies={})
+    return weights
+
+
+def test_only_what_was_written_to_goes_to_the_host_again() -> None:
+    _, written, _ = tensors = (Holder(), Holder(), Holder(inference=True))
+    weights = held(*tensors)
+    weights.to_host()
+    first = [tensor.data for tensor in tensors]
+    weights.to_device()
+    assert [tensor.device.type for tensor in tensors] == ["cuda"] * 3
+    written.written += 1
+    weights.to_host()
+    assert [tensor.data is memory for tensor, memory in zip(tensors, first, strict=True)] == [True, False, False]
+    assert {tensor.device.type for tensor in tensors} == {"cpu"}
+
+
+def test_after_a_waking_that_found_no_room_everything_leaves_the_device_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = [Holder() for _ in range(3)]
+    weights = held(*tensors)
+    weights.to_host()
+    with monkeypatch.context() as patch:
+        taken = iter([False, True])
+        patch.setattr(Memory, "full", property(lambda self: {"cuda"} if next(taken) else set()))
+        with pytest.raises(torch.OutOfMemoryError):
+            weights.to_device()
+    for _ in range(2):
+        weights.to_host()
+        assert {tensor.device.type for tensor in tensors} == {"cpu"}
+        weights.to_device()
+        assert {tensor.device.type for tensor in tensors} == {"cuda"}
 
 
 @pytest.fixture
