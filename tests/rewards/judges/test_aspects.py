@@ -57,7 +57,9 @@ def test_a_name_after_a_meaning_that_has_not_come_to_an_end_is_refused(text: str
         parse_aspects(text)
 
 
-@pytest.mark.parametrize("meaning", ["Is it (really?)", "Is it [so.]", "x!”", 'Is it "so?"', "«Quoi ?»", "「何？」", "a?')"])
+@pytest.mark.parametrize(
+    "meaning", ["Is it (really?)", "Is it [so.]", "x!”", 'Is it "so?"', "«Quoi ?»", "「何？」", "a?')"]
+)
 def test_a_meaning_comes_to_its_end_within_brackets_and_quotes(meaning: str) -> None:
     assert parse_aspects(f"a={meaning}, style") == (Aspect("a", meaning), STORYER[2])
     with pytest.raises(AdjudgeError, match='"style" is an aspect, or part of what'):
