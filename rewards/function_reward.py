@@ -71,10 +71,21 @@ class FunctionReward(Reward):
         columns = {name: [value for group in groups for value in group.values(name)] for name in names}
         columns["prompts"] = [_turns(group) if self.messages else group.prompt for group, _ in rows]
         columns["completions"] = [[_message("assistant", text)] if self.messages else text for _, text in rows]
-        self._check(columns)
+        self.check(columns)
         values = self.function(**{name: values for name, values in columns.items() if self._takes(name)})
         rewards = iter(self._checked(values, len(rows)))
         return [together([next(rewards) for _ in group.responses]) for group in groups]
+
+    def check(self, columns: Iterable[str]) -> None:
+        """Raise AdjudgeError for a parameter that must be given and is no column."""
+        for name, one in (self._parameters or {}).items():
+            by_name = one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+            if by_name and one.default is one.empty and name not in columns:
+                there = ", ".join(sorted(columns))
+                raise AdjudgeError(
+                    f'{self.name} takes "{name}", which is no column (there are: {there}): give the data that column,'
+                    " or the parameter a default"
+                )
 
     @property
     def _parameters(self) -> Mapping[str, inspect.Parameter] | None:
@@ -87,17 +98,6 @@ class FunctionReward(Reward):
     def _takes(self, name: str) -> bool:
         taken = self._parameters
         return taken is None or name in taken or any(one.kind is one.VAR_KEYWORD for one in taken.values())
-
-    def _check(self, columns: Iterable[str]) -> None:
-        """Raise AdjudgeError for a parameter that must be given and is no column."""
-        for name, one in (self._parameters or {}).items():
-            by_name = one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
-            if by_name and one.default is one.empty and name not in columns:
-                there = ", ".join(sorted(columns))
-                raise AdjudgeError(
-                    f'{self.name} takes "{name}", which is no column (there are: {there}): give the data that column,'
-                    " or the parameter a default"
-                )
 
     def _checked(self, values: Any, count: int) -> list[ResponseReward]:
         try:

@@ -38,7 +38,8 @@ class Rewarded(msgspec.Struct, frozen=True):
 
     `call` counts the trainer's calls since the run began or was resumed, `place` the completions of a call over all
     processes; `group` of them in a row answer one prompt. `parts` is what the reward is made of, `columns` what the
-    data says about the prompt, as JSON has it: see `kept`.
+    data says about the prompt, and the completion's tokens (`completion_ids`) where a function of the reward takes
+    them, as JSON has it: see `kept`.
     """
 
     step: int
@@ -83,7 +84,8 @@ class Recorded:
     ) -> list[float | None]:
         """The rewards of this process's completions; raises AdjudgeError for a column that cannot be kept."""
         texts, answers = kept("prompt", list(prompts)), kept("completion", list(completions))
-        told = {name: kept(name, list(values)) for name, values in columns.items() if name not in NO_COLUMNS}
+        read = self.function.with_ids(columns, completion_ids)
+        told = {name: kept(name, list(values)) for name, values in read.items() if name not in NO_COLUMNS}
         table: dict[str, Sequence[Any]] = {}
 
         def note(column: str, values: list[Any]) -> None:

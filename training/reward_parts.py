@@ -30,6 +30,8 @@ from adjudge.rewards.story_formulas import ComponentWeights, LengthWindow
 from adjudge.rewards.story_reward import Form, StoryReward
 from adjudge.rewards.tournament_reward import TournamentReward
 
+ALWAYS = ("prompts", "completions", "completion_ids")
+"""What a function can always take, whatever columns the data have."""
 Place = Callable[[str], str]
 """Makes a path of a recipe absolute."""
 
@@ -396,7 +398,18 @@ class FunctionPart(Part, frozen=True, tag="function", kw_only=True):
         """What it calls of the user's own making."""
         return self.function
 
+    def check(self, row: Row, engine: Engine) -> None:
+        """What the function must have; what is null is there, but for an id and a reference, which a group may lack."""
+        lacking = {name for name in ("id", "reference") if row.columns.get(name) in (None, "")}
+        try:
+            self._made().check({*ALWAYS, *row.columns} - {"prompt", *lacking})
+        except AdjudgeError as error:
+            raise AdjudgeError(f"{row.place}: {error}") from error
+
     def _reward(self, surroundings: Surroundings) -> Reward:
+        return self._made()
+
+    def _made(self) -> FunctionReward:
         function = imported(self.function, "the function")
         if not callable(function) or isinstance(function, type):
             raise AdjudgeError(f'the function is "{self.function}", which is {shown(function)}: name a function')

@@ -23,6 +23,8 @@ _WEIGHT = re.compile(r"\*\s*\d+(?:\.\d*)?$")
 """A weight where none is read: after a meaning."""
 ENDS = ".?!…。？！"
 """What a meaning ends with."""
+CLOSING = ")]}）］｝」』】》〉\"'”’“‘»«›‹"
+"""What may stand after that: brackets and quotes, as languages close them."""
 
 
 class Aspect(msgspec.Struct, frozen=True):
@@ -131,7 +133,7 @@ def _pieces(text: str, names: Sequence[str]) -> list[str]:
             pieces.append(piece)
         elif not difflib.get_close_matches(piece.partition("*")[0].strip().lower(), names, 1, 0.8):
             pieces[-1] += f", {piece}"
-        elif meaning.endswith(tuple(ENDS)):
+        elif meaning.rstrip(CLOSING).endswith(tuple(ENDS)):
             pieces.append(piece)
         else:
             _meaning(pieces[-1].partition("=")[0].partition("*")[0].strip(), meaning)
@@ -177,6 +179,12 @@ def checked(aspects: Sequence[Aspect]) -> tuple[Aspect, ...]:
     ]
     if slash := next((aspect.name for aspect in aspects if "/" in aspect.name), None):
         raise AdjudgeError(f'the aspect "{slash}" has a slash in its name, which parts of parts have: give it another')
+    if star := next((aspect for aspect in aspects if "*" in aspect.name), None):
+        name, weight = (part.strip() for part in star.name.split("*", 1))
+        mend = f'{{"name": "{name}", "definition": …, "weight": {weight or 2}}}'
+        raise AdjudgeError(f'the aspect "{star.name}" has a * in its name, which is no weight here: give {mend}')
+    if blank := next((aspect for aspect in aspects if not aspect.name.strip() or not aspect.definition.strip()), None):
+        raise AdjudgeError(f'the aspect "{blank.name}" wants a name and a meaning: say in a sentence what it asks')
     counts = Counter(aspect.name for aspect in aspects)
     if double := next((name for name, count in counts.items() if count > 1), None):
         raise AdjudgeError(f'aspect "{double}" is given twice: leave one out')

@@ -109,14 +109,18 @@ class _Trl:
     def _samples(
         self, prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Any, columns: dict[str, Any]
     ) -> list[Sample]:
-        if completion_ids is not None and self.scorer.reward.takes_ids:
-            columns = {**columns, "completion_ids": completion_ids}
+        columns = self.with_ids(columns, completion_ids)
         if self.columns is None:
             columns = {name: values for name, values in columns.items() if name not in NO_COLUMNS}
             return samples_of(prompts, completions, columns, None, self.system, self.turns)
         always = [name for name in (self.reference, "id", "completion_ids") if columns.get(name) is not None]
         wanted = list(dict.fromkeys((*self.columns, *always)))
         return samples_of(prompts, completions, columns, wanted, self.system, self.turns)
+
+    def with_ids(self, columns: dict[str, Any], completion_ids: Any) -> dict[str, Any]:
+        """The columns, with the tokens of the completions where the reward takes them."""
+        taken = completion_ids is not None and self.scorer.reward.takes_ids
+        return {**columns, "completion_ids": completion_ids} if taken else columns
 
     def _size(self, log_metric: LogMetric | None) -> int | None:
         """How many completions a group has: as the trainer says, if it can be seen, or as it was told."""

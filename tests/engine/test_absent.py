@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from inspect import signature
+from contextlib import closing
 
 import pytest
 
@@ -13,6 +13,8 @@ from adjudge.engine.shared import SharedEngine
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import Tokenizer
+from adjudge.engine.worker import Worker
+from tests.engine.remote.peer import Peer
 
 MESSAGES = [
     Message("system", Prompt((Segment("Judge.", trusted=True),))),
@@ -44,12 +46,12 @@ def test_a_model_thinks_where_it_is_asked_to_and_not_else() -> None:
         "{% for m in messages %}{{ m.content }}{% endfor %}|{{ '<think>' if enable_thinking else '<think></think>' }}"
     )
     engine = Engine("dummy:tiny-llama")
-    engine.tokenizer = tokenizer
-    for face in (engine, AbsentEngine(Card.of(engine), tokenizer)):
-        ends = ["".join(one.text for one in face.chat(MESSAGES, thinks=thinks).segments) for thinks in (False, True)]
-        assert [end.rpartition("|")[2].strip() for end in ends] == ["<think></think>", "<think>"]
-    for kind in (SharedEngine, RemoteEngine):
-        assert "thinks" in signature(kind.chat).parameters
+    with closing(Peer("adjudge", engine)) as peer, RemoteEngine(peer.url) as remote, closing(Worker(engine)) as worker:
+        engine.tokenizer = remote.tokenizer = tokenizer
+        for face in (engine, AbsentEngine(Card.of(engine), tokenizer), SharedEngine(worker), remote):
+            asked = [face.chat(MESSAGES, thinks=thinks) for thinks in (False, True)]
+            ends = ["".join(one.text for one in prompt.segments).rpartition("|")[2].strip() for prompt in asked]
+            assert ends == ["<think></think>", "<think>"], face
     assert AbsentEngine().chat(MESSAGES, thinks=True) == AbsentEngine().chat(MESSAGES)  # which knows no template
 
 

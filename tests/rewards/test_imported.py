@@ -32,6 +32,15 @@ def test_a_name_of_a_module_is_what_the_module_has(folder: Path) -> None:
     assert imported("own_good:LIMIT", "the limit") == 3 and imported("own_good:Outer.inner", "the limit") == 5
 
 
+def test_a_module_in_that_folder_comes_before_one_of_its_name_elsewhere(folder: Path) -> None:
+    inner = folder / "inner"
+    inner.mkdir()
+    for place in (folder, inner):
+        (place / "own_twice.py").write_text(f"PLACE = {place.name!r}\n")
+        importable(place)
+    assert imported("own_twice:PLACE", "the place") == "inner"
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

@@ -13,6 +13,7 @@ from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, checked, together
 from adjudge.rewards.specification import JudgeSpec
+from tests.rewards.judged import WrittenJudge
 
 
 def test_a_group_is_put_together_from_its_responses() -> None:
@@ -55,6 +56,15 @@ def test_a_layer_can_pay_what_the_reward_inside_can_and_without_its_length_trend
     number, logit = FunctionReward(lambda completions, **_: [1.0]), JudgeReward(JudgeSpec("scalar"))
     assert Guarded(logit, []).below_zero and not Guarded(number, []).below_zero
     assert LengthFree(number).below_zero
+
+
+def test_a_judge_whose_range_begins_below_zero_pays_less_than_0_on_its_own_scale_alone() -> None:
+    judge = WrittenJudge(lambda response: -0.5)
+    judge.range = (-1.0, 1.0)
+    own, unit = JudgeReward(judge, scale="own"), JudgeReward(judge)
+    assert own(["p"], ["a"]) == [-0.5] and own.below_zero
+    assert unit(["p"], ["a"]) == [0.25] and not unit.below_zero
+    assert not JudgeReward(WrittenJudge(lambda response: 0.5), scale="own").below_zero
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,44 @@ def test_a_function_of_ones_own_is_a_part_and_a_gate_and_is_found_beside_the_rec
         opened("own_functions:sea", mesages=True)
 
 
+NEEDING = """
+def needs(prompts, completions, completion_ids, weight, cut=3, **columns):
+    return [1.0] * len(completions)
+
+def asks(prompt):
+    return []
+
+def held(reference, id):
+    return []
+"""
+
+
+@pytest.mark.parametrize("table", ["parts", "gates"])
+def test_a_row_without_a_column_that_a_function_must_have_is_found_before_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    (tmp_path / "own_needing.py").write_text(NEEDING)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def check(name: str, **columns: Any) -> None:
+        part = {"kind": "function", "function": f"own_needing:{name}"}
+        told = {"parts": {"length": {"kind": "length", "words": [1, 2]}}}
+        recipe = tiny_recipe(tmp_path, reward=told | {table: {"x": part}})
+        recipe.reward.check([Row("line 7", {"prompt": "a", **columns})])
+
+    check("needs", weight=None)  # as data sets say that a row has none
+    check("held", reference="b", id=0)
+    for name, lacking, columns in (
+        ("needs", "weight", {"year": 1}),
+        ("asks", "prompt", {}),
+        ("held", "reference", {"reference": "", "id": "b"}),
+        ("held", "id", {"reference": "b", "id": None}),
+    ):
+        message = rf'^line 7: {name} takes "{lacking}", which is no column \(there are: .*\): give the data that column'
+        with pytest.raises(AdjudgeError, match=message):
+            check(name, **columns)
+
+
 def test_canaries_are_read_from_a_file_beside_the_recipe(tmp_path: Path) -> None:
     lines = SHIPPED.read_bytes().splitlines(keepends=True)[:3]
     (tmp_path / "canaries.jsonl").write_bytes(b"".join(lines))

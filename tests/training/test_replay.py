@@ -108,6 +108,29 @@ def test_a_folder_that_names_code_is_replayed_with_its_recipe_alone(run: RunFold
     assert all(one.equal for one in replay_rewards(run.path, recipe(run.path).reward))
 
 
+TOKENS = """
+def counted(completions, completion_ids=None, **_):
+    return [None if ids is None else float(sum(ids)) for ids in completion_ids or [None] * len(completions)]
+
+def needed(completion_ids):
+    return [float(len(ids)) for ids in completion_ids]
+"""
+
+
+def test_the_tokens_of_completions_come_again_where_a_function_takes_them(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_tokens.py").write_text(TOKENS)
+    monkeypatch.syspath_prepend(tmp_path)
+    parts = {name: {"kind": "function", "function": f"own_tokens:{name}"} for name in ("counted", "needed")}
+    ran = recipe(tmp_path / "tokens", reward={"parts": parts, "journal": True})
+    folder = train_grpo(ran).folder
+    replayed = list(replay_rewards(folder.path, ran.reward))
+    assert len(replayed) == 16 and all(one.equal and one.reward for one in replayed)
+    assert all(line.columns["completion_ids"] for line in read_rewards(folder.rewards))
+    assert all("completion_ids" not in line.columns for line in read_rewards(run.rewards))  # a judge reads none
+
+
 def test_a_column_in_which_the_completions_of_a_group_differ_changes_no_reward(run: RunFolder) -> None:
     lines = read_lines(run.rewards)
     write_lines(run.rewards, *({**line, "columns": {**line["columns"], "turns": n}} for n, line in enumerate(lines)))

@@ -57,6 +57,15 @@ def test_a_name_after_a_meaning_that_has_not_come_to_an_end_is_refused(text: str
         parse_aspects(text)
 
 
+@pytest.mark.parametrize(
+    "meaning", ["Is it (really?)", "Is it [so.]", "x!”", 'Is it "so?"', "«Quoi ?»", "「何？」", "a?')"]
+)
+def test_a_meaning_comes_to_its_end_within_brackets_and_quotes(meaning: str) -> None:
+    assert parse_aspects(f"a={meaning}, style") == (Aspect("a", meaning), STORYER[2])
+    with pytest.raises(AdjudgeError, match='"style" is an aspect, or part of what'):
+        parse_aspects("a=Is it (really), style")
+
+
 def test_aspects_are_given_as_objects_or_their_fields_or_names_with_meanings_or_a_list_of_these() -> None:
     wit = Aspect("wit", "Is it funny?", 2.0)
     fields = {"name": "wit", "definition": "Is it funny?", "weight": 2}
@@ -77,6 +86,16 @@ def test_aspects_are_given_as_objects_or_their_fields_or_names_with_meanings_or_
             r"is no aspect \(Expected `str`, got `int` - at `\$.definition`\): give name",
         ),
         ({"wit": None}, "is no aspect"),
+        *(
+            (given, r'"wit\*2" has a \* in its name, .*: give {"name": "wit", "definition": …, "weight": 2}$')
+            for given in ({"wit*2": "is"}, {"name": "wit*2", "definition": "is"}, [Aspect("wit*2", "is")])
+        ),
+        ({"wit * .5": "is"}, '"name": "wit", "definition": …, "weight": .5}'),
+        *(
+            (given, '"wit" wants a name and a meaning: say')
+            for given in ({"wit": ""}, {"wit": " "}, {"name": "wit", "definition": ""}, Aspect("wit", ""))
+        ),
+        ({"": "is"}, '"" wants a name and a meaning'),
         ({}, "no aspects given"),
         ([3], "'3' is no aspect"),
     ],
