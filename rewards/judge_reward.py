@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import msgspec
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
@@ -62,7 +64,7 @@ class JudgeReward(Reward):
 
     The parts are those of the verdict; measures are the label mass ("mass"), the position bias of pairs ("bias"), the
     response's length ("words") and whether it was shortened ("truncated"). Raises AdjudgeError for what is no judge,
-    for "unit" where a judge of one's own declares no range, and, naming prompt and column, for a group that lacks what
+    for "unit" where a judge of one's own declares no range, for a range that is none, and, naming prompt and column, for a group that lacks what
     the judge reads, before anything is asked.
     """
 
@@ -82,8 +84,9 @@ class JudgeReward(Reward):
             raise AdjudgeError(f'scale is "{scale}": choose {", ".join(get_args(Scale))}')
         if scale == "decision" and self.source.kind not in DECIDING:
             raise AdjudgeError(f'scale "decision" is for judges that decide: {", ".join(DECIDING)}')
-        if scale == "unit" and (known := self.source.known) is not None and not self.source.of_pairs:
-            _range(known)
+        if (known := self.source.known) is not None and not self.source.of_pairs:
+            if scale == "unit" or known.range is not None:
+                _range(known)
 
     @property
     def below_zero(self) -> bool:
@@ -218,14 +221,21 @@ def _subjects(source: JudgeSource, group: Group, number: int, reference: str | N
 
 
 def _range(judge: Judge[Any, Any] | type[Judge[Any, Any]]) -> tuple[float, float]:
-    """The lowest and the highest score that a judge declares; raises AdjudgeError where it declares none."""
+    """The lowest and the highest score that a judge declares; raises AdjudgeError for none, and what is no range."""
+    made = judge if isinstance(judge, type) else type(judge)
     if judge.range is None:
-        made = judge if isinstance(judge, type) else type(judge)
         raise AdjudgeError(
             f'{made.__name__} declares no range, of which scale "unit" gives the share: write range = (lowest, highest)'
             ' in its class, or choose scale="own"'
         )
-    return judge.range
+    ends: Any = judge.range
+    is_pair = isinstance(ends, tuple | list) and len(ends) == 2
+    if not (is_pair and all(isinstance(end, Real) and not isinstance(end, bool) for end in ends) and ends[0] < ends[1]):
+        raise AdjudgeError(
+            f"the range of {made.__name__} is {shown(ends)}: write range = (lowest, highest), two numbers of which the"
+            " first is less (infinite where there is no bound)"
+        )
+    return ends[0], ends[1]
 
 
 def _without_rubric(place: str) -> AdjudgeError:

@@ -161,6 +161,24 @@ def test_a_reward_is_the_share_of_its_range_and_refuses_a_judge_without_one(tiny
     assert boundless.score_groups(group)[0].rewards == (3.0, 3.0) and boundless.below_zero
 
 
+@pytest.mark.parametrize("scale", ["unit", "own"])
+@pytest.mark.parametrize("ends", [(1.0, 1.0), (5.0, 1.0), "1-5", (1.0,), 5, ("1", "5"), (0.0, math.nan), (False, True)])
+def test_a_range_that_is_none_is_refused_before_anything_is_scored(tiny: Engine, ends: Any, scale: Any) -> None:
+    class Ranged(Homework):
+        range = ends
+
+    with pytest.raises(AdjudgeError, match=r"the range of Ranged is .*: write range = \(lowest, highest\)"):
+        JudgeReward(Ranged(tiny), scale=scale)
+
+
+@pytest.mark.parametrize("ends", [(1, 5), [1.0, 5.0], (0.0, math.inf), (-math.inf, math.inf)])
+def test_a_range_may_have_whole_numbers_and_no_bounds(tiny: Engine, ends: Any) -> None:
+    class Ranged(Homework):
+        range = ends
+
+    assert JudgeReward(Ranged(tiny, min_mass=0.0))(["p"], ["r"])[0] is not None
+
+
 def test_a_judge_derived_from_another_keeps_its_range_unless_it_asks_otherwise(tiny: Engine) -> None:
     class Plain(PointwiseJudge):
         def __init__(self, engine: Any, **how: Any) -> None:
