@@ -99,10 +99,13 @@ def _by_itself(read: Callable[[Row, int], Any]) -> Read:
 
 def kind_name(judge: object) -> str | None:
     """The name among KINDS of a judge that is open, or of a class of judges; None for one of the user's own making."""
+    from adjudge.rewards.judges.own import OwnJudge
     from adjudge.rewards.judges.scalar import ScalarJudge
     from adjudge.rewards.verdict import PairVerdict
 
     made = judge if isinstance(judge, type) else type(judge)
+    if issubclass(made, OwnJudge):  # whatever its author has called it
+        return None
     if issubclass(made, ScalarJudge):
         return "scalar"
     name = str(getattr(judge, "kind", "")).removesuffix("_pair")

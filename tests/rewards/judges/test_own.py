@@ -20,7 +20,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.imported import importable
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judge_reward import JudgeReward
-from adjudge.rewards.judges.kinds import kind_of, misfit
+from adjudge.rewards.judges.kinds import kind_name, kind_of, misfit
 from adjudge.rewards.judges.own import OwnJudge, Worded
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.judges.principle import PrincipleJudge
@@ -196,6 +196,45 @@ def test_a_judge_derived_from_another_keeps_its_range_unless_it_asks_otherwise(t
     JudgeReward(Plain(tiny))
     with pytest.raises(AdjudgeError, match="Tenths declares no range"):
         JudgeReward(Tenths(tiny))
+
+
+def test_a_class_beside_a_judge_that_concludes_otherwise_leaves_it_without_its_range(tiny: Engine) -> None:
+    class Hundred:
+        def score_of(self, parts: Any) -> float:
+            return 100.0
+
+    class Percent(Hundred):
+        range = (0.0, 100.0)
+
+    class Mixed(Hundred, Homework):
+        pass
+
+    class Again(Mixed):
+        range = (0.0, 100.0)
+
+    class Ranged(Percent, Homework):
+        pass
+
+    class Later(Ranged):
+        def questions(self, item: Item) -> Sequence[Worded]:
+            return super().questions(item)[:1]
+
+    class Both(Lowest, Again):
+        pass
+
+    assert (Mixed.range, Again.range, Both.range) == (None, (0.0, 100.0), (0.0, 9.0))
+    assert (Ranged.range, Later.range) == ((0.0, 100.0), None)
+    with pytest.raises(AdjudgeError, match="Mixed declares no range"):
+        JudgeReward(Mixed(tiny))
+    assert JudgeReward(Again(tiny, min_mass=0.0))(["p"], ["r"]) == [1.0]
+
+
+def test_a_judge_of_ones_own_with_the_name_of_another_kind_is_its_authors_own(tiny: Engine) -> None:
+    for name in ("pairwise", "rubric", "personal", "scalar"):
+        made: Any = type(name, (Homework,), {"range": (0.0, 9.0)})
+        judge = made(tiny, min_mass=0.0)
+        assert kind_name(made) is None and kind_name(judge) is None and JudgeSource(judge).kind is None
+        assert JudgeReward(judge)(["p"], ["r"]) == JudgeReward(Homework(tiny, min_mass=0.0))(["p"], ["r"])
 
 
 @pytest.mark.parametrize(
