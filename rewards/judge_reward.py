@@ -64,8 +64,8 @@ class JudgeReward(Reward):
 
     The parts are those of the verdict; measures are the label mass ("mass"), the position bias of pairs ("bias"), the
     response's length ("words") and whether it was shortened ("truncated"). Raises AdjudgeError for what is no judge,
-    for "unit" where a judge of one's own declares no range, for a range that is none, and, naming prompt and column, for a group that lacks what
-    the judge reads, before anything is asked.
+    for a range that is none, for "unit" where a judge of one's own declares none, and, naming prompt and column, for a
+    group that lacks what the judge reads, before anything is asked.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class JudgeReward(Reward):
             raise AdjudgeError(f'scale is "{scale}": choose {", ".join(get_args(Scale))}')
         if scale == "decision" and self.source.kind not in DECIDING:
             raise AdjudgeError(f'scale "decision" is for judges that decide: {", ".join(DECIDING)}')
-        if (known := self.source.known) is not None and not self.source.of_pairs:
-            if scale == "unit" or known.range is not None:
-                _range(known)
+        known = None if self.source.of_pairs else self.source.known
+        if known is not None and (scale == "unit" or known.range is not None):
+            _range(known)
 
     @property
     def below_zero(self) -> bool:

@@ -57,7 +57,7 @@ class Judge(ABC, Generic[Subject, Ruling]):
     def __init_subclass__(cls, **how: Any) -> None:
         """What asks, or concludes, otherwise than the judge whose range it has, has none until it declares one."""
         super().__init_subclass__(**how)
-        whose = next(made for made in cls.__mro__ if "range" in vars(made))
+        whose: Any = next(made for made in cls.__mro__ if "range" in vars(made))
         if whose is cls:
             return
         if issubclass(whose, Judge):

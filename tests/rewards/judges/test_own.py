@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from adjudge.engine.absent import AbsentEngine, Card
@@ -121,6 +122,7 @@ def test_it_writes_first_where_it_is_to_reason(tiny: Engine) -> None:
     ("asked", "message"),
     [
         (lambda judge: [], r"Wrong.questions has the names \[\]: ask one or more, each by its own name"),
+        (lambda judge: None, r"Wrong.questions has None: make each with self.question"),
         (lambda judge: ["How good?"], r"Wrong.questions has 'How good\?': make each with self.question"),
         (lambda judge: [judge.question("a", "x", DIGITS)] * 2, "has the names"),
         (lambda judge: [judge.question("a", "{story}", DIGITS)], 'names "{story}" but no story='),
@@ -137,17 +139,68 @@ def test_what_an_author_gets_wrong_is_one_sentence(tiny: Engine, asked: Any, mes
         Wrong(tiny, min_mass=0.0).judge([ITEM])
 
 
-@pytest.mark.parametrize("score", [math.nan, None, "good"])  # None is no score
-def test_a_score_that_is_no_number_is_refused(tiny: Engine, score: Any) -> None:
-    class Odd(Homework):
-        def score_of(self, parts: Any) -> Any:
-            return score
+class Odd(Homework):
+    """Its score is what it has been given."""
 
-    if score is None:
-        assert Odd(tiny, min_mass=0.0).judge([ITEM])[0].score is None
-        return
-    with pytest.raises(AdjudgeError, match="Odd.score_of gave"):
-        Odd(tiny, min_mass=0.0).judge([ITEM])
+    score: Any = None
+
+    def score_of(self, parts: Any) -> Any:
+        return self.score
+
+
+@pytest.mark.parametrize("score", ["good", True, 1j])
+def test_a_score_that_is_no_number_is_refused(tiny: Engine, score: Any) -> None:
+    judge = Odd(tiny, min_mass=0.0)
+    judge.score = score
+    with pytest.raises(AdjudgeError, match="Odd.score_of gave .*: give a number, or None"):
+        judge.judge([ITEM])
+
+
+@pytest.mark.parametrize(
+    "score", [None, math.nan, math.inf, -math.inf, np.float32("nan"), pytest.param(10**400, id="vast")]
+)  # None is no score
+def test_a_score_that_is_not_finite_abstains_and_the_run_goes_on(tiny: Engine, tmp_path: Path, score: Any) -> None:
+    with Journal(tmp_path / "j") as journal:
+        judge = Odd(tiny, min_mass=0.0, journal=journal)
+        judge.score, why = score, None if score is None else "non_finite"
+        [verdict] = judge.judge([ITEM])
+        assert (verdict.score, verdict.abstained) == (None, why) and len(verdict.breakdown) == 2
+        assert judge.judge([ITEM]) == [verdict]
+        [group] = JudgeReward(judge, scale="own").score_groups([Group("p", ("r",))])
+    assert (group.rewards, group.abstained) == ((None,), (why or "unsupported",))
+
+
+def test_a_score_may_be_a_number_of_any_kind(tiny: Engine, tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        judge = Odd(tiny, min_mass=0.0, journal=journal)
+        judge.score = np.float32(2.5)
+        assert judge.judge([ITEM])[0].score == 2.5
+
+
+class Failing(Homework):
+    def questions(self, item: Item) -> Any:
+        yield from super().questions(item)
+        assert item.prompt != "fail", "no such\nprompt"
+        if item.prompt == "refuse":
+            raise AdjudgeError("as it is")
+        math.fsum([item.prompt == "fail", *item.reviews, *(["x"] if item.prompt == "sum" else [])])  # type: ignore[list-item]
+
+    def score_of(self, parts: Any) -> Any:
+        return parts["c"].score
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ("fail", r"^Failing.questions ends in AssertionError: no such \(test_own.py, line \d+\): mend it there$"),
+        ("sum", r"^Failing.questions ends in TypeError: must be real number, not str \(test_own.py, line \d+\): mend"),
+        ("refuse", "^as it is$"),
+        ("p", r"^Failing.score_of ends in KeyError: 'c' \(test_own.py, line \d+\): mend it there$"),
+    ],
+)
+def test_what_an_authors_code_raises_is_one_sentence_with_its_place(tiny: Engine, prompt: str, message: str) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        Failing(tiny, min_mass=0.0).judge([Item(prompt, "r")])
 
 
 def test_a_reward_is_the_share_of_its_range_and_refuses_a_judge_without_one(tiny: Engine) -> None:
@@ -268,6 +321,15 @@ class Unranged(Short):
     def questions(self, item):
         return []
 
+class Strict(Short):
+    def __init__(self, engine, *, level, journal=None):
+        super().__init__(engine, journal=journal)
+        self.level = 1 + level
+
+class Alone(Short):
+    def __init__(self, engine):
+        super().__init__(engine)
+
 class Pairs(PointwisePairJudge):
     pass
 
@@ -336,5 +398,44 @@ def test_a_specification_of_what_is_no_judge_is_refused(module: str, judge: Any,
 def test_a_specification_of_one_without_a_range_is_refused_before_anything_is_opened(module: str) -> None:
     with pytest.raises(AdjudgeError, match="Unranged declares no range"):
         JudgeReward(JudgeSpec(f"{module}:Unranged"))
-    with pytest.raises(AdjudgeError, match="own_short:Short cannot be opened: .*unexpected keyword argument 'strikt'"):
-        JudgeSpec(f"{module}:Short", {"strikt": True}, EngineSpec(TINY, kv_cache_gb=0.2)).open()
+
+
+@pytest.mark.parametrize(
+    ("judge", "options", "message"),
+    [
+        (
+            "Short",
+            {"strikt": True},
+            'Short takes no option "strikt": choose from strict, mode, .*, or name it in __init__',
+        ),
+        ("Unranged", {"rubric": "six"}, 'Unranged takes no option "rubric"'),
+        ("Pairs", {"strict": True}, 'Pairs takes no option "strict": choose from aspects, orders, mode, '),
+        ("Short", {"max_tokens": 9}, 'no option "max_tokens": it is for judges that write, add mode "reasoned"'),
+        ("Short", {"engine": 1}, "Short cannot be opened .multiple values for argument 'engine'"),
+        ("Short", {"journal": 1}, "Short cannot be opened .*multiple values for keyword argument 'journal'"),
+        (
+            "Strict",
+            {"level": 1, "min_mass": 0.1},
+            'Strict takes no option "min_mass": choose from level, or',
+        ),
+        ("Strict", {}, "Strict cannot be opened .missing a required.* argument: 'level'"),
+        (
+            "Alone",
+            {},
+            "Alone cannot be opened .got an unexpected keyword argument 'journal'.: it has to take an engine",
+        ),
+    ],
+)
+def test_a_specification_with_options_that_its_class_does_not_take_is_refused_before_it_is_opened(
+    module: str, judge: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        JudgeSpec(f"{module}:{judge}", options)
+
+
+def test_a_mistake_in_an_authors_init_is_told_as_what_it_is(module: str) -> None:
+    spec = JudgeSpec(f"{module}:Strict", {"level": "high"}, EngineSpec(TINY, kv_cache_gb=0.2))
+    with pytest.raises(
+        AdjudgeError, match=r"opening the judge own_short:Strict ends in TypeError: .*own_short.py, line"
+    ):
+        spec.open()
