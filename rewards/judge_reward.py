@@ -17,6 +17,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import place_of, shared_by
 from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.kinds import KINDS, kind_of
+from adjudge.rewards.judges.own import OwnJudge
 from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.references import Reference, Referenced, StaticReference
@@ -24,7 +25,7 @@ from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, engines_
 from adjudge.rewards.rows import Row
 from adjudge.rewards.specification import JudgeSource, JudgeSpec
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, RubricVerdict, Verdict
-from adjudge.rewards.wire import builtin, item_of, pair_of
+from adjudge.rewards.wire import builtin, full_item_of, item_of, pair_of
 from adjudge.rewards.words import count_words
 
 Scale = Literal["unit", "own", "decision"]
@@ -42,6 +43,9 @@ READ = {
     "personal of pairs": ("reviews",),
 }
 """Columns that a kind of judge reads besides."""
+
+READ_BY_OWN = tuple(dict.fromkeys(name for names in READ.values() for name in names))
+"""Those that a judge of one's own does, which may look at all that an item has."""
 
 
 class JudgeReward(Reward):
@@ -111,10 +115,15 @@ class JudgeReward(Reward):
         if self.scale != "unit" and isinstance(rubrics := self.source.judge, RubricJudge):
             _check_rubrics(rubrics, groups, asked, self.scale)
         verdicts = judged(self.source.judge, asked)
+        graded = isinstance(self.source.judge, RubricJudge)
         return [
             together(
                 [
-                    self._rewarded(response, one.verdicts[place] if one.verdicts else one.abstained, own=one.own_rubric)
+                    self._rewarded(
+                        response,
+                        one.verdicts[place] if one.verdicts else one.abstained,
+                        own=graded and one.own_rubric,
+                    )
                     for place, response in enumerate(group.responses)
                 ]
             )
@@ -202,7 +211,8 @@ def parts_of(verdict: Verdict | PairVerdict) -> dict[str, float | None]:
 def _subjects(source: JudgeSource, group: Group, number: int, reference: str | None) -> tuple[Item | Pair, ...]:
     """Columns are read once for the group; then only the response differs."""
     judge, place = source.judge, place_of(group, number)
-    for name in READ.get(source.kind or "", ()):
+    own_judge = isinstance(judge, OwnJudge)
+    for name in READ_BY_OWN if own_judge else READ.get(source.kind or "", ()):
         shared_by(group, name, place)
     own = {"id": group.id, "prompt": group.prompt, "response": "", "story_a": "", "story_b": reference}
     columns = {name: builtin(value) for name, value in group.columns.items() if name not in OWN_NAMES}
@@ -212,6 +222,8 @@ def _subjects(source: JudgeSource, group: Group, number: int, reference: str | N
         options["without"] = "texts"
     if source.kind is not None:
         subject: Any = KINDS[source.kind].subject(row, number, options)
+    elif own_judge:
+        subject = full_item_of(row, number)
     else:
         subject = pair_of(row, number) if source.of_pairs else item_of(row, number)
     if isinstance(judge, RubricJudge) and judge.rubric is None and subject.rubric is None:

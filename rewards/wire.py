@@ -102,6 +102,12 @@ def writing_of(row: Row, number: int) -> Item:
     return msgspec.structs.replace(item, genre=row.optional_text("genre", tree), task=task)
 
 
+def full_item_of(row: Row, number: int) -> Item:
+    """The item of a row with all that it may have: rubric, reviews (their texts may be missing), genre and task."""
+    reviews = reviewed_item_of(row, number, texts=False).reviews
+    return msgspec.structs.replace(writing_of(row, number), reviews=reviews, rubric=_rubric(row))
+
+
 def example_of(row: Row) -> Example:
     """A good text, and the prompt it answers, of a row."""
     return Example(row.text("prompt", "an example"), row.text("response", "an example"))

@@ -19,7 +19,9 @@ from adjudge.rewards.judges.asking import Answer, Question
 from adjudge.rewards.judges.judge import ItemJudge, Judge
 from adjudge.rewards.judges.kinds import ASKING, KINDS, REASONING, Kind, Open, Options, how_of, kind_name
 from adjudge.rewards.judges.template import Template, flowing
+from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item, PairVerdict, Part, Verdict, abstention, weighted_mean
+from adjudge.rewards.wire import full_item_of
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -36,7 +38,7 @@ class Worded(msgspec.Struct, frozen=True):
 
 
 class OwnJudge(ItemJudge):
-    """A judge of one's own: `questions` says what is asked about a text, `score_of` what its parts come to.
+    """A judge of one's own: `questions` says what is asked about an item, `score_of` what its parts come to.
 
     The rest is that of all judges: direct or reasoned, journal, shortening, abstention, options (`PromptedJudge`).
     `range` is the lowest and the highest score (infinite where there is none), of which `JudgeReward` gives the share;
@@ -56,7 +58,10 @@ class OwnJudge(ItemJudge):
 
     @abstractmethod
     def questions(self, item: Item) -> Sequence[Worded]:
-        """What is asked about a text: `question`s, each of which becomes a part of the verdict by its name."""
+        """What is asked about an item: `question`s, each of which becomes a part of the verdict by its name.
+
+        It has what its row had: `reference`, `rubric` (of `rubric` or `checklist`), `reviews`, `genre` and `task`.
+        """
 
     def score_of(self, parts: Mapping[str, Part]) -> float | None:
         """The score from the parts, none of which has abstained: the mean of their labels' expected values.
@@ -135,7 +140,8 @@ def own_class(name: str) -> type[Judge[Any, Any]]:
 def own_kind(name: str) -> Kind:
     """The entry that such a judge would have in KINDS.
 
-    It reads the rows that the judge which it is derived from does, and takes the options that its class does.
+    It reads the rows that the judge which it is derived from does, one derived from OwnJudge all that an item may have,
+    and takes the options that its class does.
     """
     made: Any = own_class(name)
     base = KINDS.get(kind_name(made) or "")
@@ -154,9 +160,14 @@ def own_kind(name: str) -> Kind:
         return opened
 
     pairs = issubclass(made.verdict_type, PairVerdict)
-    return Kind(
-        "pairs" if pairs else "items", prepare, (), base.read if base else None, labels=bool(base and base.labels)
-    )
+    read = base.read if base else None
+    if issubclass(made, OwnJudge):
+        read = _read
+    return Kind("pairs" if pairs else "items", prepare, (), read, labels=bool(base and base.labels))
+
+
+def _read(row: Row, number: int, _: Options) -> Item:
+    return full_item_of(row, number)
 
 
 def _check_taken(name: str, made: type[Judge[Any, Any]], options: Mapping[str, Any]) -> None:

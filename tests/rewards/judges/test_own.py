@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adjudge.engine.absent import AbsentEngine, Card
+from adjudge.engine.absent import AbsentEngine, Card, ModelNeeded
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import HOUSE
@@ -25,10 +25,11 @@ from adjudge.rewards.judges.kinds import kind_name, kind_of, misfit
 from adjudge.rewards.judges.own import OwnJudge, Worded
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.judges.principle import PrincipleJudge
+from adjudge.rewards.rows import Row
 from adjudge.rewards.specification import EngineSpec, JudgeSource, JudgeSpec
 from adjudge.rewards.story_reward import StoryReward
 from adjudge.rewards.tournament_reward import TournamentReward
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.verdict import Item, Review
 from tests.rewards.scripted import ScriptedEngine
 
 TINY = "dummy:tiny-llama"
@@ -364,6 +365,51 @@ def test_a_specification_names_it_by_its_module_and_opens_it_with_options_and_jo
     assert reward(["p"], ["A text."]) == [pytest.approx(((verdict.score or 0.0) - 1) / 2)]
     written: Any = JudgeSpec(f"{module}:Short", {"mode": "reasoned", "max_tokens": 9, "samples": 2}, engine).open()
     assert (written.asking.sampling.max_tokens, written.asking.n) == (9, 2)
+
+
+COLUMNS: dict[str, Any] = {
+    "rubric": {"criteria": [{"name": "wit", "text": "Is it funny?", "points": 4}]},
+    "reviews": [{"plot": "A plot.", "score": 3}],
+    "genre": "tale",
+    "task": "guide",
+}
+
+
+def test_it_sees_all_that_a_row_may_have_for_a_judge_in_a_file_and_in_a_reward(module: str) -> None:
+    seen: list[Item] = []
+
+    class Looking(Homework):
+        def questions(self, item: Item) -> Sequence[Worded]:
+            seen.append(item)
+            return super().questions(item)
+
+        range = (0.0, 9.0)
+
+    reward = JudgeReward(Looking(AbsentEngine(Card(fingerprint="x"))))
+    group = Group("p", ("r",), "ref", columns=COLUMNS)
+    with pytest.raises(ModelNeeded):
+        reward.score_groups([group])
+    row = Row("line 1", {"prompt": "p", "response": "r", "reference": "ref", **COLUMNS})
+    read = kind_of(f"{module}:Short").subject(row, 1, {})
+    for item in (seen[0], read):
+        assert (item.reference, item.genre, item.task) == ("ref", "tale", "guide")
+        assert item.reviews == (Review("A plot.", "", 3.0),)
+        assert item.rubric is not None and [one.name for one in item.rubric.criteria] == ["wit"]
+    with pytest.raises(
+        AdjudgeError, match='line 1: "task" is "math": write completion or guide or open, or leave it out'
+    ):
+        kind_of(f"{module}:Short").subject(Row("line 1", {"prompt": "p", "response": "r", "task": "math"}), 1, {})
+
+
+@pytest.mark.parametrize("name", ["rubric", "checklist", "reviews", "genre", "task"])
+def test_a_column_that_it_may_see_is_one_for_the_whole_group_or_a_mistake(tiny: Engine, name: str) -> None:
+    with pytest.raises(AdjudgeError, match=f'prompt "p": the responses differ in "{name}", of which one value'):
+        JudgeReward(Homework(tiny))(["p"] * 2, ["a", "b"], **{name: ["x", "y"]})
+
+
+def test_its_parts_are_told_where_a_row_has_a_rubric(tiny: Engine) -> None:
+    group = Group("p", ("r",), columns={"rubric": COLUMNS["rubric"]})
+    assert set(JudgeReward(Homework(tiny, min_mass=0.0)).score_groups([group])[0].parts) == {"a", "b"}
 
 
 def test_one_derived_from_another_reads_what_that_does(module: str) -> None:
