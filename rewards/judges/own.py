@@ -17,7 +17,7 @@ from adjudge.engine.text.prompt import Message, Prompt
 from adjudge.rewards.imported import calling, imported
 from adjudge.rewards.judges.asking import Answer, Question
 from adjudge.rewards.judges.judge import ItemJudge, Judge
-from adjudge.rewards.judges.kinds import ASKING, KINDS, REASONING, Kind, Open, Options, how_of, kind_name
+from adjudge.rewards.judges.kinds import ASKING, KINDS, REASONING, Kind, Open, Options, as_taken, how_of, kind_name
 from adjudge.rewards.judges.template import Template, flowing
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item, PairVerdict, Part, Verdict, abstention, weighted_mean
@@ -141,14 +141,16 @@ def own_kind(name: str) -> Kind:
     """The entry that such a judge would have in KINDS.
 
     It reads the rows that the judge which it is derived from does, one derived from OwnJudge all that an item may have,
-    and takes the options that its class does.
+    and takes the options that its class does, those of the other judge as that takes them (a rubric, not its file).
     """
     made: Any = own_class(name)
-    base = KINDS.get(kind_name(made) or "")
+    kind = kind_name(made)
+    base = None if kind is None else KINDS[kind]
 
     def prepare(options: Options) -> Open:
         writes = options.get("mode") == "reasoned"  # else what is called as those of writing may be the judge's own
         given = {option: value for option, value in options.items() if not (writes and option in ASKING)}
+        given = given if kind is None else as_taken(kind, given)
         how = how_of(options) if writes else {}
         _check_taken(name, made, how | given)
 

@@ -25,6 +25,8 @@ from adjudge.rewards.judges.kinds import kind_name, kind_of, misfit
 from adjudge.rewards.judges.own import OwnJudge, Worded
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.judges.principle import PrincipleJudge
+from adjudge.rewards.judges.published_rubrics import SIX
+from adjudge.rewards.judges.tree_nodes import leaf_name
 from adjudge.rewards.rows import Row
 from adjudge.rewards.specification import EngineSpec, JudgeSource, JudgeSpec
 from adjudge.rewards.story_reward import StoryReward
@@ -306,7 +308,7 @@ def test_a_reward_refuses_what_is_no_judge(tiny: Engine, judge: Any, message: st
 
 
 MODULE = """
-from adjudge import OwnJudge, PersonalJudge, PointwisePairJudge
+from adjudge import DebateJudge, OwnJudge, PersonalJudge, PointwisePairJudge, PrincipleJudge, RubricJudge, TreeJudge
 
 class Short(OwnJudge):
     range = (1.0, 3.0)
@@ -335,6 +337,18 @@ class Pairs(PointwisePairJudge):
     pass
 
 class Reader(PersonalJudge):
+    pass
+
+class Graded(RubricJudge):
+    pass
+
+class Principled(PrincipleJudge):
+    pass
+
+class Debated(DebateJudge):
+    pass
+
+class Grown(TreeJudge):
     pass
 
 def function(engine, journal=None):
@@ -477,6 +491,29 @@ def test_a_specification_with_options_that_its_class_does_not_take_is_refused_be
 ) -> None:
     with pytest.raises(AdjudgeError, match=message):
         JudgeSpec(f"{module}:{judge}", options)
+
+
+WEIGHED = ("opening & ending", "language & rhetoric", "argument & logic", "emotion", "plots & structure")
+
+
+def test_one_derived_from_another_takes_its_options_as_that_has_them(module: str, tmp_path: Path) -> None:
+    (tmp_path / "rubric.toml").write_text('[[criteria]]\nname = "wit"\ntext = "Is it funny?"\npoints = 4\n')
+    (tmp_path / "principles.txt").write_text("1. Be brief.\n2. Be kind.\n")
+    (tmp_path / "good.jsonl").write_text('{"prompt": "p", "response": "r"}\n')
+
+    def opened(name: str, **options: Any) -> Any:
+        return JudgeSpec(f"{module}:{name}", options, EngineSpec(TINY, kv_cache_gb=0.2)).open()
+
+    for given in (tmp_path / "rubric.toml", str(tmp_path / "rubric.toml")):
+        assert [one.name for one in opened("Graded", rubric=given).rubric.criteria] == ["wit"]
+    assert opened("Graded", rubric="six").rubric is SIX is opened("Graded", rubric=SIX).rubric
+    assert opened("Principled", principles=tmp_path / "principles.txt").principles == ("Be brief.", "Be kind.")
+    assert opened("Debated", examples=tmp_path / "good.jsonl", without="reflect").index is not None
+    tree = opened("Grown", without="format,impression,instances", weights=", ".join(f"{leaf}=2" for leaf in WEIGHED))
+    assert set(map(leaf_name, tree.weights)) == set(WEIGHED) and "impression" in tree.without
+    assert not opened("Reader", without="texts", k=2).texts and opened("Reader", k=2).texts
+    with pytest.raises(AdjudgeError, match='no rubric is called "seven"'):
+        JudgeSpec(f"{module}:Graded", {"rubric": "seven"})
 
 
 def test_a_mistake_in_an_authors_init_is_told_as_what_it_is(module: str) -> None:
