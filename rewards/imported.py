@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +41,7 @@ def imported(name: str, what: str) -> Any:
             f"{place}, and there is no module {error.name}: run this in its folder, or name that in PYTHONPATH"
         ) from error
     except Exception as error:  # of the user's own code
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        where = "" if isinstance(error, SyntaxError) else f" ({Path(last.filename).name}, line {last.lineno})"
-        told = f"{type(error).__name__}: {reason(error)}{where}"
-        raise AdjudgeError(f"{place}, and importing {module} ends in {told}: mend it there") from error
+        raise AdjudgeError(f"{place}, and importing {module} ends in {_told(error)}: mend it there") from error
     holder = module
     for part in path.split("."):
         try:
@@ -51,6 +51,26 @@ def imported(name: str, what: str) -> Any:
             raise AdjudgeError(f"{place}, and {holder} has no {part}: it has {has[:200] or 'nothing'}") from error
         holder = f"{holder}.{part}"
     return value
+
+
+@contextmanager
+def calling(function: Callable[..., Any], name: str) -> Iterator[None]:
+    """Within the block, which calls a function of the user's own, what it raises is an AdjudgeError with its place."""
+    try:
+        yield
+    except AdjudgeError:
+        raise
+    except Exception as error:
+        file = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", None)
+        raise AdjudgeError(f"{name} ends in {_told(error, file)}: mend it there") from error
+
+
+def _told(error: Exception, file: str | None = None) -> str:
+    """What was raised, and the last line that led to it, of `file` if one did."""
+    lines = traceback.extract_tb(error.__traceback__)
+    last = ([line for line in lines if line.filename == file] or lines)[-1]
+    where = "" if isinstance(error, SyntaxError) else f" ({Path(last.filename).name}, line {last.lineno})"
+    return f"{type(error).__name__}: {reason(error)}{where}"
 
 
 def source_of(name: str) -> Path | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import msgspec
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
@@ -15,6 +17,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import place_of, shared_by
 from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.kinds import KINDS, kind_of
+from adjudge.rewards.judges.own import OwnJudge
 from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.references import Reference, Referenced, StaticReference
@@ -22,7 +25,7 @@ from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, engines_
 from adjudge.rewards.rows import Row
 from adjudge.rewards.specification import JudgeSource, JudgeSpec
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, RubricVerdict, Verdict
-from adjudge.rewards.wire import builtin, item_of, pair_of
+from adjudge.rewards.wire import builtin, item_of, item_with, pair_of
 from adjudge.rewards.words import count_words
 
 Scale = Literal["unit", "own", "decision"]
@@ -62,8 +65,8 @@ class JudgeReward(Reward):
 
     The parts are those of the verdict; measures are the label mass ("mass"), the position bias of pairs ("bias"), the
     response's length ("words") and whether it was shortened ("truncated"). Raises AdjudgeError for what is no judge,
-    for "unit" where a judge of one's own declares no range, and, naming prompt and column, for a group that lacks what
-    the judge reads, before anything is asked.
+    for a range that is none, for "unit" where a judge of one's own declares none, and, naming prompt and column, for a
+    group that lacks what the judge reads, before anything is asked.
     """
 
     def __init__(
@@ -82,7 +85,8 @@ class JudgeReward(Reward):
             raise AdjudgeError(f'scale is "{scale}": choose {", ".join(get_args(Scale))}')
         if scale == "decision" and self.source.kind not in DECIDING:
             raise AdjudgeError(f'scale "decision" is for judges that decide: {", ".join(DECIDING)}')
-        if scale == "unit" and (known := self.source.known) is not None and not self.source.of_pairs:
+        known = None if self.source.of_pairs else self.source.known
+        if known is not None and (scale == "unit" or known.range is not None):
             _range(known)
 
     @property
@@ -108,10 +112,15 @@ class JudgeReward(Reward):
         if self.scale != "unit" and isinstance(rubrics := self.source.judge, RubricJudge):
             _check_rubrics(rubrics, groups, asked, self.scale)
         verdicts = judged(self.source.judge, asked)
+        graded = isinstance(self.source.judge, RubricJudge)
         return [
             together(
                 [
-                    self._rewarded(response, one.verdicts[place] if one.verdicts else one.abstained, own=one.own_rubric)
+                    self._rewarded(
+                        response,
+                        one.verdicts[place] if one.verdicts else one.abstained,
+                        own=graded and one.own_rubric,
+                    )
                     for place, response in enumerate(group.responses)
                 ]
             )
@@ -199,7 +208,7 @@ def parts_of(verdict: Verdict | PairVerdict) -> dict[str, float | None]:
 def _subjects(source: JudgeSource, group: Group, number: int, reference: str | None) -> tuple[Item | Pair, ...]:
     """Columns are read once for the group; then only the response differs."""
     judge, place = source.judge, place_of(group, number)
-    for name in READ.get(source.kind or "", ()):
+    for name in judge.columns if isinstance(judge, OwnJudge) else READ.get(source.kind or "", ()):
         shared_by(group, name, place)
     own = {"id": group.id, "prompt": group.prompt, "response": "", "story_a": "", "story_b": reference}
     columns = {name: builtin(value) for name, value in group.columns.items() if name not in OWN_NAMES}
@@ -209,6 +218,8 @@ def _subjects(source: JudgeSource, group: Group, number: int, reference: str | N
         options["without"] = "texts"
     if source.kind is not None:
         subject: Any = KINDS[source.kind].subject(row, number, options)
+    elif isinstance(judge, OwnJudge):
+        subject = item_with(judge.reads, row, number)
     else:
         subject = pair_of(row, number) if source.of_pairs else item_of(row, number)
     if isinstance(judge, RubricJudge) and judge.rubric is None and subject.rubric is None:
@@ -218,14 +229,21 @@ def _subjects(source: JudgeSource, group: Group, number: int, reference: str | N
 
 
 def _range(judge: Judge[Any, Any] | type[Judge[Any, Any]]) -> tuple[float, float]:
-    """The lowest and the highest score that a judge declares; raises AdjudgeError where it declares none."""
+    """The lowest and the highest score that a judge declares; raises AdjudgeError for none, and what is no range."""
+    made = judge if isinstance(judge, type) else type(judge)
     if judge.range is None:
-        made = judge if isinstance(judge, type) else type(judge)
         raise AdjudgeError(
             f'{made.__name__} declares no range, of which scale "unit" gives the share: write range = (lowest, highest)'
             ' in its class, or choose scale="own"'
         )
-    return judge.range
+    ends: Any = judge.range
+    is_pair = isinstance(ends, tuple | list) and len(ends) == 2
+    if not (is_pair and all(isinstance(end, Real) and not isinstance(end, bool) for end in ends) and ends[0] < ends[1]):
+        raise AdjudgeError(
+            f"the range of {made.__name__} is {shown(ends)}: write range = (lowest, highest), two numbers of which the"
+            " first is less (infinite where there is no bound)"
+        )
+    return ends[0], ends[1]
 
 
 def _without_rubric(place: str) -> AdjudgeError:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args
 
@@ -100,6 +101,21 @@ def writing_of(row: Row, number: int) -> Item:
         raise AdjudgeError(f'{row.place}: "task" is "{task[:40]}": write {" or ".join(tasks)}, or leave it out')
     item = item_of(row, number)
     return msgspec.structs.replace(item, genre=row.optional_text("genre", tree), task=task)
+
+
+READERS: dict[str, tuple[tuple[str, ...], Callable[[Row, int], Item]]] = {
+    "rubric": (("rubric", "checklist"), rubric_item_of),
+    "reviews": (("reviews",), partial(reviewed_item_of, texts=False)),
+    "genre": (("genre",), writing_of),
+    "task": (("task",), writing_of),
+}
+"""What an item may have besides its texts: the columns that say it, and what reads them."""
+
+
+def item_with(fields: Iterable[str], row: Row, number: int) -> Item:
+    """The item of a row with those of `READERS`; the texts of reviews may be missing."""
+    read = {field: getattr(READERS[field][1](row, number), field) for field in fields}
+    return msgspec.structs.replace(item_of(row, number), **read)
 
 
 def example_of(row: Row) -> Example:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from inspect import getattr_static
 from itertools import islice
 from numbers import Real
 from pathlib import Path
@@ -54,10 +55,16 @@ class Judge(ABC, Generic[Subject, Ruling]):
     """The lowest and the highest score, as far as that is known; a preference is a probability."""
 
     def __init_subclass__(cls, **how: Any) -> None:
-        """What asks, or concludes, otherwise than the judge it is derived from has no range until it declares one."""
+        """What asks, or concludes, otherwise than the judge whose range it has, has none until it declares one."""
         super().__init_subclass__(**how)
-        if "range" not in vars(cls) and not vars(cls).keys().isdisjoint(SCORING):
-            cls.range = None
+        whose: Any = next(made for made in cls.__mro__ if "range" in vars(made))
+        if whose is cls:
+            return
+        if issubclass(whose, Judge):
+            others = any(getattr_static(cls, name, None) is not getattr_static(whose, name, None) for name in SCORING)
+        else:  # a class beside, which was put before the judge
+            others = not vars(cls).keys().isdisjoint(SCORING)
+        cls.range = None if others else whose.range
 
     def __init__(self, journal: Journal | None = None) -> None:
         if journal is not None and not isinstance(journal, Journal):

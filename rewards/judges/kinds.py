@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
     from adjudge.rewards.journal import Journal
     from adjudge.rewards.judges.judge import Judge
+    from adjudge.rewards.judges.rubric import Rubric
     from adjudge.rewards.verdict import Item, Pair
 
 Options = Mapping[str, Any]
@@ -99,10 +100,13 @@ def _by_itself(read: Callable[[Row, int], Any]) -> Read:
 
 def kind_name(judge: object) -> str | None:
     """The name among KINDS of a judge that is open, or of a class of judges; None for one of the user's own making."""
+    from adjudge.rewards.judges.own import OwnJudge
     from adjudge.rewards.judges.scalar import ScalarJudge
     from adjudge.rewards.verdict import PairVerdict
 
     made = judge if isinstance(judge, type) else type(judge)
+    if issubclass(made, OwnJudge):  # whatever its author has called it
+        return None
     if issubclass(made, ScalarJudge):
         return "scalar"
     name = str(getattr(judge, "kind", "")).removesuffix("_pair")
@@ -243,6 +247,56 @@ def how_of(options: Options) -> dict[str, Any]:
     return given | named | {"sampling": msgspec.structs.replace(SAMPLING, **written)}
 
 
+def as_taken(kind: str, options: Options) -> dict[str, Any]:
+    """The options as the class of that kind takes them by name: files are read, and texts that have parts."""
+    readers: dict[str, Callable[[Any], Any]] = {
+        "rubric": _rubric_of,
+        "principles": _principles_of,
+        "examples": _examples_of,
+        "without": names_of,
+    }
+    own = KINDS[kind].options
+    taken = {
+        name: readers[name](value) if name in readers and name in own else value for name, value in options.items()
+    }
+    if kind == "personal" and "without" in taken:
+        taken["texts"] = _with_texts(taken)
+        del taken["without"]
+    if kind == "tree" and "weights" in taken:
+        taken["weights"] = _weights_of(taken["weights"], taken.get("without", ()))
+    return taken
+
+
+def _rubric_of(given: Any) -> Rubric:
+    from adjudge.rewards.judges.published_rubrics import open_rubric
+    from adjudge.rewards.judges.rubric import Rubric
+
+    return given if isinstance(given, Rubric) else open_rubric(given)
+
+
+def _principles_of(given: Any) -> Sequence[str]:
+    from adjudge.rewards.judges.principle import read_principles
+
+    return read_principles(Path(given)) if isinstance(given, str | Path) else given
+
+
+def _examples_of(given: Any) -> Any:
+    return [example_of(row) for row in read_rows(Path(given))] if isinstance(given, str | Path) else given
+
+
+def _with_texts(options: Options) -> bool:
+    """Whether a reader's reviews are shown with their texts."""
+    if (without := names_of(options.get("without", "texts"))) != ["texts"]:
+        raise AdjudgeError(f'--without is "{", ".join(without)}": what --judge personal can leave out is texts')
+    return "without" not in options
+
+
+def _weights_of(given: Any, without: Iterable[str]) -> Any:
+    from adjudge.rewards.judges.tree_nodes import checked_without, parse_weights
+
+    return given if isinstance(given, Mapping) else parse_weights(",".join(names_of(given)), checked_without(without))
+
+
 def _pairwise(options: Options) -> Open:
     from adjudge.rewards.judges.pairwise import PairwiseJudge
 
@@ -288,14 +342,10 @@ def _scalar(options: Options) -> Open:
 
 
 def _rubric(options: Options) -> Open:
-    from adjudge.rewards.judges.published_rubrics import open_rubric
-    from adjudge.rewards.judges.rubric import Rubric
     from adjudge.rewards.judges.rubric_judge import RubricJudge
     from adjudge.rewards.judges.rubric_scoring import marks_of, scheme_of
 
-    rubric = options.get("rubric")
-    if rubric is not None and not isinstance(rubric, Rubric):
-        rubric = open_rubric(rubric)
+    rubric = None if options.get("rubric") is None else _rubric_of(options["rubric"])
     scheme, form, how = options.get("scheme"), options.get("form", "fixed"), how_of(options)
     if rubric is not None:
         marks_of(rubric, scheme_of(rubric, scheme), form)
@@ -306,9 +356,7 @@ def _personal(options: Options) -> Open:
     from adjudge.rewards.judges.personal import PersonalJudge, checked_k
 
     k, how = checked_k(options.get("k", 3)), how_of(options)
-    if (without := names_of(options.get("without", "texts"))) != ["texts"]:
-        raise AdjudgeError(f'--without is "{", ".join(without)}": what --judge personal can leave out is texts')
-    texts = "without" not in options
+    texts = _with_texts(options)
     return lambda engine, journal: PersonalJudge(engine, k=k, texts=texts, **how, journal=journal)
 
 
@@ -338,10 +386,9 @@ def _read_personal_pair(row: Row, number: int, options: Options) -> Pair:
 
 def _tree(options: Options) -> Open:
     from adjudge.rewards.judges.tree import TreeJudge
-    from adjudge.rewards.judges.tree_nodes import checked_without, parse_weights
 
     without = names_of(options.get("without", ""))
-    weights = parse_weights(",".join(names_of(options.get("weights", "equal"))), checked_without(without))
+    weights = _weights_of(options.get("weights", "equal"), without)
     own = {name: options[name] for name in ("attempts", "seed") if name in options and weights == "generated"}
     how = how_of({name: value for name, value in options.items() if name not in own}) | own
     form = options.get("form", "fixed")
@@ -351,11 +398,11 @@ def _tree(options: Options) -> Open:
 
 
 def _principle(options: Options) -> Open:
-    from adjudge.rewards.judges.principle import PrincipleJudge, default_principles, read_principles
+    from adjudge.rewards.judges.principle import PrincipleJudge, default_principles
 
     how = how_of(options)
     file, language = options.get("principles"), options.get("language", "en")
-    principles = default_principles(language) if file is None else read_principles(Path(file))
+    principles = default_principles(language) if file is None else _principles_of(file)
     return lambda engine, journal: PrincipleJudge(engine, principles, **how, journal=journal)
 
 
@@ -370,7 +417,7 @@ def _debate(options: Options) -> Open:
     file = options.get("examples")
     if file is None and "k" in options:
         raise AdjudgeError("--k is how many examples a debate retrieves: leave it out, or add --examples")
-    examples = [] if file is None else [example_of(row) for row in read_rows(Path(file))]
+    examples = [] if file is None else _examples_of(file)
     k, override = checked_retrieved(options.get("k", 3)), checked_override(options.get("override", 0.75))
     return lambda engine, journal: DebateJudge(
         engine, examples, k=k, without=without, override=override, **how, journal=journal

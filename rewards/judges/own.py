@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from inspect import isabstract
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import isabstract, signature
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -14,12 +14,14 @@ from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Message, Prompt
-from adjudge.rewards.imported import imported
+from adjudge.rewards.imported import calling, imported
 from adjudge.rewards.judges.asking import Answer, Question
 from adjudge.rewards.judges.judge import ItemJudge, Judge
-from adjudge.rewards.judges.kinds import ASKING, KINDS, Kind, Open, Options, how_of, kind_name
+from adjudge.rewards.judges.kinds import ASKING, KINDS, REASONING, Kind, Open, Options, as_taken, how_of, kind_name
 from adjudge.rewards.judges.template import Template, flowing
+from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item, PairVerdict, Part, Verdict, abstention, weighted_mean
+from adjudge.rewards.wire import READERS, item_with
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -36,26 +38,39 @@ class Worded(msgspec.Struct, frozen=True):
 
 
 class OwnJudge(ItemJudge):
-    """A judge of one's own: `questions` says what is asked about a text, `score_of` what its parts come to.
+    """A judge of one's own: `questions` says what is asked about an item, `score_of` what its parts come to.
 
     The rest is that of all judges: direct or reasoned, journal, shortening, abstention, options (`PromptedJudge`).
     `range` is the lowest and the highest score (infinite where there is none), of which `JudgeReward` gives the share;
     without one it gives `scale="own"` alone. A journal tells verdicts apart by the questions and by `content`: what
     else decides a score, an option that `score_of` reads, or a number to raise when that changes. With mode "reasoned"
-    the words have to ask for an analysis that ends in <ANSWER>label</ANSWER>. Raises AdjudgeError, when it is asked,
-    for questions that are none and for a score that is no finite number.
+    the words have to ask for an analysis that ends in <ANSWER>label</ANSWER>. A score that is not finite abstains
+    ("non_finite"). `reads` are the columns that it looks at besides: `rubric` (or `checklist`), `reviews`, `genre`,
+    `task`. Raises AdjudgeError, when it is asked, for questions that are none, for a score that is no number, and for
+    what the author's code raises, with its place.
     """
 
     content: Any = None
+    reads: ClassVar[Sequence[str]] = ()
 
     def __init_subclass__(cls, **how: Any) -> None:
         super().__init_subclass__(**how)
         if "kind" not in vars(cls):
             cls.kind = cls.__qualname__
+        if wrong := [cls.reads] if isinstance(cls.reads, str) else [one for one in cls.reads if one not in READERS]:
+            raise AdjudgeError(f'{cls.kind}.reads has "{wrong[0]}": give a tuple, of {", ".join(READERS)}')
+
+    @property
+    def columns(self) -> list[str]:
+        """Those that say what it reads."""
+        return [column for field in self.reads for column in READERS[field][0]]
 
     @abstractmethod
     def questions(self, item: Item) -> Sequence[Worded]:
-        """What is asked about a text: `question`s, each of which becomes a part of the verdict by its name."""
+        """What is asked about an item: `question`s, each of which becomes a part of the verdict by its name.
+
+        It has its row's `reference`, and of `rubric`, `reviews`, `genre` and `task` those that `reads` names.
+        """
 
     def score_of(self, parts: Mapping[str, Part]) -> float | None:
         """The score from the parts, none of which has abstained: the mean of their labels' expected values.
@@ -89,9 +104,11 @@ class OwnJudge(ItemJudge):
 
     def _worded(self, item: Item) -> list[Worded]:
         """The questions; raises AdjudgeError for none, for what is no question, and for a name that comes twice."""
-        asked = list(self.questions(item))
-        if wrong := next((one for one in asked if not isinstance(one, Worded)), None):
-            raise AdjudgeError(f"{self.kind}.questions has {shown(wrong)}: make each with self.question(…)")
+        with calling(self.questions, f"{self.kind}.questions"):
+            given: Any = self.questions(item)
+            asked = list(given) if isinstance(given, Iterable) else [given]
+        if wrong := [one for one in asked if not isinstance(one, Worded)]:
+            raise AdjudgeError(f"{self.kind}.questions has {shown(wrong[0])}: make each with self.question(…)")
         names = [one.name for one in asked]
         if not names or len(set(names)) < len(names):
             raise AdjudgeError(f"{self.kind}.questions has the names {names}: ask one or more, each by its own name")
@@ -109,10 +126,16 @@ class OwnJudge(ItemJudge):
 
     def _conclude(self, item: Item, answers: Mapping[str, Answer], key: str, truncated: bool) -> Verdict:
         parts = {name: self._part(answer) for name, answer in answers.items()}
-        score = None if abstention(parts) else self.score_of(parts)
-        if score is not None and not is_number(score, Real):
-            raise AdjudgeError(f"{self.kind}.score_of gave {shown(score)}: give a finite number")
-        return self._verdict(score, parts, answers, key, truncated)
+        if abstention(parts):
+            return self._verdict(None, parts, answers, key, truncated)
+        with calling(self.score_of, f"{self.kind}.score_of"):
+            score: Any = self.score_of(parts)
+        if score is None or is_number(score, Real):
+            return self._verdict(None if score is None else float(score), parts, answers, key, truncated)
+        if isinstance(score, bool) or not isinstance(score, Real):
+            raise AdjudgeError(f"{self.kind}.score_of gave {shown(score)}: give a number, or None")
+        verdict = self._verdict(None, parts, answers, key, truncated)
+        return msgspec.structs.replace(verdict, abstained="non_finite")
 
 
 def own_class(name: str) -> type[Judge[Any, Any]]:
@@ -126,26 +149,58 @@ def own_class(name: str) -> type[Judge[Any, Any]]:
 def own_kind(name: str) -> Kind:
     """The entry that such a judge would have in KINDS.
 
-    It reads the rows that the judge which it is derived from does, and takes the options that its class does.
+    It reads the rows that the judge which it is derived from does, one derived from OwnJudge what its `reads` names,
+    and takes the options that its class does, those of the other judge as that takes them (a rubric, not its file).
     """
     made: Any = own_class(name)
-    base = KINDS.get(kind_name(made) or "")
+    kind = kind_name(made)
+    base = None if kind is None else KINDS[kind]
 
     def prepare(options: Options) -> Open:
         writes = options.get("mode") == "reasoned"  # else what is called as those of writing may be the judge's own
         given = {option: value for option, value in options.items() if not (writes and option in ASKING)}
+        given = given if kind is None else as_taken(kind, given)
         how = how_of(options) if writes else {}
+        _check_taken(name, made, how | given)
 
         def opened(engine: EngineFace, journal: Journal | None) -> Judge[Any, Any]:
-            try:
-                judge: Judge[Any, Any] = made(engine, journal=journal, **how, **given)
-            except TypeError as error:
-                raise AdjudgeError(f"the judge {name} cannot be opened: {reason(error)}") from error
+            with calling(made.__init__, f"opening the judge {name}"):
+                judge: Judge[Any, Any] = made(engine, journal=journal, **how | given)
             return judge
 
         return opened
 
     pairs = issubclass(made.verdict_type, PairVerdict)
-    return Kind(
-        "pairs" if pairs else "items", prepare, (), base.read if base else None, labels=bool(base and base.labels)
-    )
+    read = base.read if base else None
+    if issubclass(made, OwnJudge):
+        read = _reader(made.reads)
+    return Kind("pairs" if pairs else "items", prepare, (), read, labels=bool(base and base.labels))
+
+
+def _reader(fields: Sequence[str]) -> Callable[[Row, int, Options], Item]:
+    return lambda row, number, _: item_with(fields, row, number)
+
+
+def _check_taken(name: str, made: type[Judge[Any, Any]], options: Mapping[str, Any]) -> None:
+    """Raise AdjudgeError unless the class takes an engine, a journal and these options.
+
+    Where its __init__ has **others, they are for those that it is derived from, and one of these has to name them.
+    """
+    taken = signature(made)
+    parameters = list(taken.parameters.values())
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        inits: list[Any] = [vars(one)["__init__"] for one in made.__mro__[:-1] if "__init__" in vars(one)]
+        parameters = [one for init in inits for one in list(signature(init).parameters.values())[1:]]
+    names = dict.fromkeys(one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY))
+    if other := next((option for option in options if option not in names), None):
+        known = ", ".join(one for one in names if one not in ("engine", "journal"))
+        mend = f"choose from {known or 'none'}, or name it in __init__"
+        if other in REASONING:
+            mend = 'it is for judges that write, add mode "reasoned"'
+        raise AdjudgeError(f'the judge {name} takes no option "{other}": {mend}')
+    try:
+        taken.bind(None, journal=None, **options)
+    except TypeError as error:
+        raise AdjudgeError(
+            f"the judge {name} cannot be opened ({reason(error)}): it has to take an engine, journal=… and its options"
+        ) from error
