@@ -30,10 +30,12 @@ def bench_agreement(
     files: Annotated[list[Path], typer.Argument(help="Files that people have rated, of one public format.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the tables, plots and verdicts.")],
     judge: Annotated[
-        Literal["pointwise", "pairwise", "ensemble", "rubric", "tree", "principle", "debate", "personal", "scalar"]
-        | None,
+        str | None,
         typer.Option(
-            help="Which judge (default: pointwise; for pairs pairwise, unless the model is house; or the protocol's)."
+            help="pointwise, pairwise, ensemble, rubric, tree, principle, debate, personal, scalar, or"
+            " package.module:name for one of your own (default: pointwise; for pairs pairwise, unless the model is"
+            " house; or the protocol's).",
+            metavar="JUDGE",
         ),
     ] = None,
     protocol: Annotated[

@@ -30,8 +30,12 @@ from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.imported import importable, is_own
 from adjudge.rewards.judges.kinds import KINDS, Options, of_pairs
 from adjudge.training.terminal import open_console
+
+MEASURED = ("pointwise", "pairwise", "ensemble", "rubric", "tree", "principle", "debate", "personal", "scalar")
+"""The judges whose agreement with people can be measured, besides those of one's own."""
 
 
 def measure_agreement(
@@ -52,6 +56,12 @@ def measure_agreement(
     protocol: Protocol | None,
 ) -> None:
     """Judge a sample of the files, print the tables, and write them into the folder `output`."""
+    if is_own(judge):
+        importable(Path())
+    elif judge not in (None, *MEASURED):
+        raise AdjudgeError(
+            f'--judge is "{judge}": choose {", ".join(MEASURED)}, or write package.module:name for one of your own'
+        )
     if protocol is not None and judge not in (None, JUDGES[protocol]):
         raise AdjudgeError(f"--protocol {protocol} is for --judge {JUDGES[protocol]}: leave out --judge {judge}")
     if protocol is not None and VARIED[protocol] in options:

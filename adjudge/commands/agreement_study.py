@@ -39,7 +39,7 @@ from adjudge.engine.models.bare_model import BareModel
 from adjudge.engine.whole_file import write_whole
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.ensemble import EnsembleVerdict, ensemble, pooled
-from adjudge.rewards.judges.kinds import KINDS, Options, named, prepare
+from adjudge.rewards.judges.kinds import Options, kind_of, named, prepare
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import run_of
 from adjudge.rewards.wire import item_of, json_line
@@ -87,7 +87,7 @@ def plain(study: Study) -> Found:
 
 def _texts(study: Study) -> Found:
     dataset, how = study.dataset, study.how
-    if KINDS[study.judge].what == "pairs":
+    if kind_of(study.judge).what == "pairs":
         raise AdjudgeError(
             f"--judge {study.judge} compares pairs, and {dataset.name} has single texts: name pointwise or ensemble"
         )
@@ -121,7 +121,7 @@ def _texts(study: Study) -> Found:
 def _pairs(study: Study) -> Found:
     dataset, how = study.dataset, study.how
     rows = [line_of(row) for row in dataset.rows]
-    if KINDS[named(study.judge, [Row("", rows[0])])].what == "pairs":
+    if kind_of(named(study.judge, [Row("", rows[0])])).what == "pairs":
         judged = judge_texts(study, rows)
         choices = choices_of(study.judge, dataset, judged.verdicts)
     else:

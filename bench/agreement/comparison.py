@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
@@ -12,6 +13,8 @@ from adjudge.bench.agreement.dataset import OVERALL, DataSet, RatedText
 from adjudge.bench.agreement.resampling import USUAL, Bootstrap, Estimate
 from adjudge.bench.agreement.statistics import Cell
 from adjudge.bench.agreement.systems import system_level
+from adjudge.rewards.imported import is_own
+from adjudge.rewards.judges.own import own_class
 from adjudge.rewards.verdict import Verdict
 from adjudge.training.evaluator.targets import nearest
 
@@ -83,7 +86,7 @@ def scores_of(judge: str, dataset: DataSet, verdicts: Sequence[Verdict], name: s
         part.lower(): [_over(labels, one, part) for one in verdicts] for part in parts
     }
     by_target[OVERALL] = [verdict.score for verdict in verdicts]
-    scale = SCALES.get(judge)
+    scale = _scale_of(judge)
     if scale == dataset.scale == (0.0, 1.0):  # a probability of good is a distribution over bad and good
         distributions[OVERALL] = [None if one.score is None else (1 - one.score, one.score) for one in verdicts]
     elif len(parts) == 1:
@@ -210,6 +213,14 @@ def human_of(row: RatedText, target: str) -> float | None:
 def whole_labels(scale: Scale) -> list[float]:
     """The whole numbers of a scale."""
     return [float(label) for label in range(round(scale[0]), round(scale[1]) + 1)]
+
+
+def _scale_of(judge: str) -> Scale | None:
+    """The ends of what a judge gives; of one of the user's own its `range`, if that has ends."""
+    if not is_own(judge):
+        return SCALES.get(judge)
+    declared = own_class(judge).range
+    return declared if declared is not None and all(map(math.isfinite, declared)) else None
 
 
 def _over(labels: Sequence[float], verdict: Verdict, part: str) -> Sequence[float] | None:

@@ -6,6 +6,7 @@ import csv
 import json
 import resource
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,37 @@ def test_a_run_that_ended_before_its_first_verdict_can_be_begun_and_resumed(
     assert "nowhere" in str(run("stories.jsonl", *WIT, "-o", "out", "--model", "nowhere").exception)
     with pytest.raises(AdjudgeError, match=r"texts.jsonl exists, and no run's journal beside it"):
         raise run("stories.jsonl", *TINY, *WIT, "--limit", "6").exception  # type: ignore[misc]
+
+
+OWN = """
+from adjudge import OwnJudge
+
+class Funny(OwnJudge):
+    range = (1.0, 5.0)
+
+    def questions(self, item):
+        return [self.question("wit", "Is it funny? {text}", ["1", "2", "3", "4", "5"], "Grade: ", text=item.response)]
+
+class Unranged(Funny):
+    def score_of(self, parts):
+        return parts["wit"].score
+"""
+
+
+def test_a_judge_of_ones_own_is_held_against_people(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", list(sys.path))
+    Path("funny_judges.py").write_text(OWN)
+    result = run("stories.jsonl", *TINY, "--judge", "funny_judges:Funny")
+    assert result.exit_code == 0, result.output
+    name = "funny_judges:Funny"
+    assert float(figures()["overall", name, "mse"]) >= 0 and ("wit", name, "pearson") in figures()
+    assert run("stories.jsonl", *TINY[:-1], "ranked", "--judge", "funny_judges:Unranged").exit_code == 0
+    ranked = figures("ranked")
+    assert ("overall", "funny_judges:Unranged", "spearman") in ranked
+    assert ("overall", "funny_judges:Unranged", "mse") not in ranked, "it says nothing of its scale"
+    assert run("pairs.jsonl", *TINY[:-1], "pairs", "--judge", "funny_judges:Funny").exit_code == 0
+    with pytest.raises(AdjudgeError, match='--judge is "tournament": choose pointwise, pairwise, .*, scalar, or write'):
+        raise run("stories.jsonl", *TINY, "--judge", "tournament").exception  # type: ignore[misc]
 
 
 def test_tables_are_written_though_nobody_reads_what_is_printed(run: Run, unread: None) -> None:
