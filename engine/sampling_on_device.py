@@ -47,7 +47,7 @@ def choose_each(logits_RV: torch.Tensor, wishes: Mapping[int, Wish]) -> list[int
     return choose_together(logits_RV, wishes).tolist() if wishes else []
 
 
-def _leave(logits_RV: torch.Tensor, wishes: Sequence[Wish]) -> None:
+def _apply_wishes(logits_RV: torch.Tensor, wishes: Sequence[Wish]) -> None:
     """`Wish.left` of all rows, in place; what is of many rows goes to the device at once."""
     for logits_V, wish in zip(logits_RV, wishes, strict=True):
         wish.add_bias(logits_V)
@@ -91,7 +91,7 @@ def choose_together(logits_RV: torch.Tensor, wishes: Mapping[int, Wish]) -> torc
     device, size = logits_RV.device, logits_RV.shape[1]
     logits = logits_RV[list(wishes)].double()
     asked = [wish.sampling for wish in wishes.values()]
-    _leave(logits, list(wishes.values()))
+    _apply_wishes(logits, list(wishes.values()))
 
     def column(values: list[float]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.float64, device=device).unsqueeze(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 import msgspec
 
@@ -14,23 +15,31 @@ from adjudge.bench.agreement.resampling import USUAL, Bootstrap, Estimate
 from adjudge.bench.agreement.statistics import Cell
 from adjudge.bench.agreement.systems import system_level
 from adjudge.rewards.imported import is_own
+from adjudge.rewards.judges.debate import DebateJudge
+from adjudge.rewards.judges.ensemble_judge import EnsembleJudge
+from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.own import own_class
+from adjudge.rewards.judges.personal import PersonalJudge
+from adjudge.rewards.judges.pointwise import PointwiseJudge
+from adjudge.rewards.judges.principle import PrincipleJudge
+from adjudge.rewards.judges.rubric_judge import RubricJudge
+from adjudge.rewards.judges.tree import TreeJudge
 from adjudge.rewards.verdict import Verdict
 from adjudge.training.evaluator.targets import nearest
 
 POOLED = "all aspects"
 SYSTEMS = "systems"
 
-SCALES: dict[str, tuple[float, float]] = {
-    "pointwise": (1.0, 5.0),
-    "ensemble": (1.0, 5.0),
-    "personal": (1.0, 10.0),
-    "rubric": (0.0, 1.0),
-    "tree": (0.0, 10.0),
-    "principle": (0.0, 1.0),
-    "debate": (0.0, 1.0),
+JUDGES: dict[str, type[Judge[Any, Any]]] = {
+    "pointwise": PointwiseJudge,
+    "ensemble": EnsembleJudge,
+    "personal": PersonalJudge,
+    "rubric": RubricJudge,
+    "tree": TreeJudge,
+    "principle": PrincipleJudge,
+    "debate": DebateJudge,
 }
-"""The ends of what each judge gives; a reward model's logits have none."""
+"""The judges whose scores have ends; a reward model's logits have none."""
 
 Scale = tuple[float, float]
 Column = Sequence[float | None]
@@ -86,7 +95,7 @@ def scores_of(judge: str, dataset: DataSet, verdicts: Sequence[Verdict], name: s
         part.lower(): [_over(labels, one, part) for one in verdicts] for part in parts
     }
     by_target[OVERALL] = [verdict.score for verdict in verdicts]
-    scale = _scale_of(judge)
+    scale = scale_of(judge)
     if scale == dataset.scale == (0.0, 1.0):  # a probability of good is a distribution over bad and good
         distributions[OVERALL] = [None if one.score is None else (1 - one.score, one.score) for one in verdicts]
     elif len(parts) == 1:
@@ -215,12 +224,11 @@ def whole_labels(scale: Scale) -> list[float]:
     return [float(label) for label in range(round(scale[0]), round(scale[1]) + 1)]
 
 
-def _scale_of(judge: str) -> Scale | None:
-    """The ends of what a judge gives; of one of the user's own its `range`, if that has ends."""
-    if not is_own(judge):
-        return SCALES.get(judge)
-    declared = own_class(judge).range
-    return declared if declared is not None and all(map(math.isfinite, declared)) else None
+def scale_of(judge: str) -> Scale | None:
+    """The ends of what a judge gives, its `range`; None where there are none."""
+    made = own_class(judge) if is_own(judge) else JUDGES.get(judge)
+    ends = None if made is None else made.range
+    return ends if ends is not None and all(map(math.isfinite, ends)) else None
 
 
 def _over(labels: Sequence[float], verdict: Verdict, part: str) -> Sequence[float] | None:

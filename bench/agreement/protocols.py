@@ -9,11 +9,11 @@ import msgspec
 
 from adjudge.bench.agreement import published
 from adjudge.bench.agreement.comparison import (
-    SCALES,
     SYSTEMS,
     Line,
     ensemble_line,
     lines_of,
+    scale_of,
     scores_of,
 )
 from adjudge.bench.agreement.dataset import OVERALL, DataSet
@@ -34,7 +34,7 @@ def partners_lines(
     dataset: DataSet, ensembles: dict[int, list[EnsembleVerdict]], name: str, how: Bootstrap = USUAL
 ) -> Iterator[Line]:
     """EvolvR's Tables 11 and 12: by N, all 2N scores in one list and the mean of each story; then by place."""
-    scale = SCALES["ensemble"]
+    scale = scale_of("ensemble") or dataset.scale
     ensembles = {count: fitting(dataset, verdicts) for count, verdicts in ensembles.items()}
     source = "EvolvR 7B on HANNA"
     for count, verdicts in ensembles.items():
