@@ -8,6 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tokenizers.normalizers import NFC
+
+from adjudge.engine.text.tokenizer import well_formed
+
 KEPT = 32
 """Characters of a prompt that must be left to know it by, where OpenRLHF has cut off its beginning to fit."""
 
@@ -19,15 +23,23 @@ _TOKEN = re.compile(r"<[^<>\s]*>|\[[^\[\]\s]*\]")
 def response_of(query: str, prompt: str, ends: Sequence[str] = ()) -> str | None:
     """What stands behind the prompt in a query, without such markers at its end; None where the prompt is not there.
 
-    A query may have a token before the prompt, or have lost the beginning of a long one.
+    A query may have a token before the prompt, or have lost the beginning of a long one. It is decoded from tokens, and
+    tokenizers compose letters with their accents (Qwen's do): then the prompt stands in it in that form.
     """
     start = _behind(prompt, query)
+    if start is None and not prompt.isascii():
+        start = _behind(_composed(prompt), query)
     if start is None:
         return None
     stop = len(query)
     while marker := next((one for one in ends if one and query.endswith(one, start, stop)), None):
         stop -= len(marker)
     return query[start:stop]
+
+
+def _composed(text: str) -> str:
+    """As tokenizers do it: Python's own function takes quadratic time for marks in a row."""
+    return NFC().normalize_str(well_formed(text))
 
 
 def _behind(prompt: str, query: str) -> int | None:

@@ -32,6 +32,10 @@ LONG = "Tell of a bus that was late and of a woman who waited for it in the rain
         ("<s>" + LONG[9:] + " Junk. " + LONG + " It came.", LONG, (), f" Junk. {LONG} It came."),
         (LONG + " Junk. " + LONG + " It came.", LONG, (), f" Junk. {LONG} It came."),
         ("user: " + LONG + " It came.", LONG, (), " It came."),
+        ("<s>un \u00e9t\u00e9 Il pleut, e\u0301t", "un e\u0301te\u0301", (), " Il pleut, e\u0301t"),
+        ("\u0915\u093c\u0932 story", "\u0958\u0932", (), " story"),
+        ("un \u00e9t\u00e9 story", "un e\u0301te\u0301 d'or", (), None),
+        ("\u00e9 story", "\ud800\u00e9", (), None),
         ("another", LONG, (), None),
         ("", "p", (), None),
     ],
@@ -53,3 +57,4 @@ def test_texts_of_one_letter_take_no_time_to_speak_of() -> None:
     assert response_of("a" * MANY + "b" * MANY, "a" * (MANY + 9) + "c", ()) is None
     assert response_of("p" + "</s>" * MANY, "p", ("</s>",)) == ""
     assert response_of("<" + "a" * MANY + "b", "b") == ""
+    assert response_of("e", "e" + "\u0327\u0301" * MANY) is None
