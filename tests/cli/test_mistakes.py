@@ -118,6 +118,19 @@ def test_a_full_standard_output_is_one_sentence(tmp_path: Path) -> None:
     assert done.returncode == 1 and done.stderr == what
 
 
+@pytest.mark.parametrize("command", ["models", "--version", "--help"])  # printed by rich, by us, and by typer
+def test_a_reader_who_has_read_enough_ends_the_command_without_a_word(command: str) -> None:
+    read, written = os.pipe()
+    os.close(read)
+    how = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # as users have it
+    command_line = [sys.executable, "-m", "adjudge", command]
+    try:
+        done = subprocess.run(command_line, stdout=written, stderr=subprocess.PIPE, env=how)
+    finally:
+        os.close(written)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 def test_a_file_that_grows_too_large_is_one_sentence(tmp_path: Path) -> None:
     with (tmp_path / "models.txt").open("w") as limited:
         command = ["sh", "-c", f"trap '' XFSZ; ulimit -f 0; exec {sys.executable} -m adjudge models"]
