@@ -73,6 +73,9 @@ def test_mistakes_in_the_command_are_one_sentence(run: Run, tmp_path: Path) -> N
         (("rank", "pairs.jsonl", "--resume", "--overwrite"), "leave one out"),
         (("train", "house", "absent.toml", "--resume", "--overwrite"), "leave one out"),
         (("bench", "probe", "--judge", "debate"), "not to write"),
+        (("bench", "probe", "--judge", "pairwise"), "choose pointwise, rubric, tree, principle, debate, scalar, or"),
+        (("bench", "probe", "--judge", "adjudge:PairwiseJudge"), "and single texts are judged here: derive it from"),
+        (("rank", "pairs.jsonl", "--judge", "scalar"), "choose pairwise, pointwise, or write package.module:name"),
         (("bench", "judge"), "examples/pairs.jsonl is not in this folder"),
         (("prompts", "show", "vibes"), "choose pairwise, pointwise, ensemble"),
     ]:
