@@ -13,7 +13,7 @@ from adjudge.bench.policy_texts import Text
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.judges.judge import Judge
-from adjudge.rewards.judges.kinds import KINDS, Options
+from adjudge.rewards.judges.kinds import Options, kind_of
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import PairVerdict, Verdict
 
@@ -103,7 +103,7 @@ class Referee:
     def bouts(self, matches: Sequence[Match]) -> Iterator[tuple[Bout, Any]]:
         """A bout for each match, in order, with the pair's verdict, or both of its texts' (None: nothing judged)."""
         judged = [match for match in matches if match.missing is None]
-        of_pairs = KINDS[self.kind].what == "pairs"
+        of_pairs = kind_of(self.kind).what == "pairs"
         verdicts: Iterator[Any] = self._pairs(judged) if of_pairs else self._singles(judged)
         for match in matches:
             if match.missing is not None:
@@ -139,8 +139,8 @@ class Referee:
 
 def subject_of(kind: str, row: Row, place: int, options: Options, text: str, rival: str = "") -> Any:
     """What a judge is shown: the row with these texts; raises AdjudgeError for a row that lacks what it reads."""
-    texts = {"story_a": text, "story_b": rival} if KINDS[kind].what == "pairs" else {"response": text}
-    subject = KINDS[kind].subject(Row(row.place, {**row.columns, **texts}), place + 1, options)
+    texts = {"story_a": text, "story_b": rival} if kind_of(kind).what == "pairs" else {"response": text}
+    subject = kind_of(kind).subject(Row(row.place, {**row.columns, **texts}), place + 1, options)
     if kind == "rubric" and "rubric" not in options and subject.rubric is None:
         raise AdjudgeError(f'{row.place}: "rubric" is missing: give each row one, or all by --rubric')
     return subject

@@ -13,7 +13,7 @@ from adjudge.rewards.guards.canary import Canary, CanaryMeasurement, checked_can
 from adjudge.rewards.guards.probes import PROBES, TOLERANCE, ProbeEffect, measure_probes
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.specification import EngineSpec, JudgeSpec
+from adjudge.rewards.specification import EngineSpec, JudgeSource, JudgeSpec
 from adjudge.rewards.words import count_words
 from adjudge.training.terminal import open_console, ruled_table
 
@@ -93,8 +93,13 @@ def probe_lines(probing: Probing) -> list[str]:
 
 
 def bench_probe(judge: str, options: Mapping[str, Any], engine: EngineSpec) -> None:
-    """Print how the rewards of a judge stand against the canaries and all probes."""
-    reward = JudgeReward(JudgeSpec(judge, dict(options), engine))
+    """Print how the rewards of a judge stand against the canaries and all probes.
+
+    Of one without a range its scores do: effects are in standard deviations.
+    """
+    spec = JudgeSpec(judge, dict(options), engine)
+    known = JudgeSource(spec).known
+    reward = JudgeReward(spec, scale="own" if known is not None and known.range is None else "unit")
     console = open_console(120)
     with console.status(f"judging the canaries and the probes by {judge}"):
         probing = probe(reward)

@@ -165,9 +165,10 @@ def pointwise_story_reward(
 def _check_judge(judge: Judge[Any, Any] | JudgeSpec, aspects: Sequence[Aspect]) -> None:
     """Raises AdjudgeError for a judge that does not give the scores that the reward is made of."""
     if (kind := JudgeSource(judge).kind) not in JUDGES:
+        name = judge.judge if isinstance(judge, JudgeSpec) else kind or type(judge).__name__
         raise AdjudgeError(
-            f'a story reward needs the judge "pairwise", or "pointwise" of both stories, not'
-            f' "{kind or type(judge).__name__}"'
+            f'a story reward needs the judge "pairwise", or "pointwise" of both stories, not "{name}": name one of'
+            " these, or one derived from PairwiseJudge or PointwisePairJudge"
         )
     scored = aspects_of(judge.options["aspects"]) if isinstance(judge, JudgeSpec) else getattr(judge, "aspects", ())
     names = [aspect.name for aspect in scored]

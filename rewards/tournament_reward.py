@@ -15,7 +15,7 @@ from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.group import Group, GroupVerdict, Outcome
 from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.pairing import Kind as Pairing
-from adjudge.rewards.judges.tournament import Ranking, Tournament, commonest
+from adjudge.rewards.judges.tournament import Ranking, Tournament, check_reviews, commonest
 from adjudge.rewards.references import Reference, Referenced, StaticReference
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, engines_of, together
 from adjudge.rewards.specification import JudgeSource, JudgeSpec
@@ -55,10 +55,7 @@ class TournamentReward(Reward):
         self.source = JudgeSource(judge.of_pairs if isinstance(judge, JudgeSpec) else judge)
         if not self.source.of_pairs and self.source.kind != "scalar":
             raise AdjudgeError("a tournament needs a judge of pairs: choose pairwise, pointwise or scalar")
-        if self.source.kind == "personal of pairs":
-            raise AdjudgeError(
-                "a tournament has no reviews to give to a personal judge: choose pairwise, pointwise or scalar"
-            )
+        check_reviews(self.source.kind)
         if (over, ranking) == ("reference", "borda") and pairing != "all":
             raise AdjudgeError(
                 f'Borda counts pairs with the reference, which most texts do not meet with pairing "{pairing}": choose'

@@ -269,13 +269,13 @@ class TournamentPart(Judged, frozen=True, tag="tournament", kw_only=True):
 
 
 class StoryPart(Judged, frozen=True, tag="story", kw_only=True):
-    """EvolvR's reward for stories (see `StoryReward`), from the judge "pairwise" or "pointwise".
+    """EvolvR's reward for stories (see `StoryReward`), from the judge "pairwise", "pointwise" or one made from these.
 
     `aspects` with their weights as `adjudge judge` writes them ("coherence*3,surprise"; without: the paper's),
     `components` the weights of its three parts, `words` how many words a story should have.
     """
 
-    judge: Literal["pairwise", "pointwise"] | None = None
+    judge: str | None = None
     form: Form = "fixed"
     aspects: str | None = None
     components: ComponentWeights | None = None

@@ -77,20 +77,32 @@ for name, group in GROUPS.items():
     app.add_typer(group, name=name)
 
 
+def _say_no_more(*streams: int) -> None:
+    """Let go what is left for these: it would fail again at the end."""
+    for stream in streams:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+
+
 def main() -> NoReturn:
     """Run the command line: mistakes the user can mend are one sentence on stderr and exit code 2."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # for encodings that have not every character
     try:
-        app()
+        try:
+            app()
+        except SystemExit as ended:
+            if isinstance(ended.__context__, BrokenPipeError):  # which typer and rich end with 1
+                raise ended.__context__ from None
+            print(end="", flush=True)  # what is left to write fails here, and not after the end
+            raise
     except AdjudgeError as error:
         from adjudge.rewards.visible import in_a_line
 
         print(f"adjudge: {in_a_line(str(error))}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
-        sys.stderr.close()
+        _say_no_more(1, 2)
         sys.exit(141)
     except OSError as error:
         from adjudge.commands.output import FULL, UNUSABLE
@@ -102,7 +114,7 @@ def main() -> NoReturn:
             sys.exit(2)
         if (mend := FULL.get(error.errno or 0)) is None:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left for it would fail again at the end
+        _say_no_more(1)
         where = error.filename or "the standard output"
         print(f"adjudge: cannot write {where} ({error.strerror}): {mend}", file=sys.stderr)
         sys.exit(1)

@@ -38,6 +38,8 @@ bench = typer.Typer(
 )
 bench.command("agreement")(bench_agreement)
 
+PROBED = ("pointwise", "rubric", "tree", "principle", "debate", "scalar")
+"""The judges that probes are put to, besides those of one's own."""
 EXAMPLE_PAIRS = Path("examples/pairs.jsonl")
 EXAMPLE_PROMPTS = Path("examples/recipes/prompts.jsonl")
 
@@ -144,7 +146,10 @@ def bench_judges(
 @bench.command("probe")
 def bench_probe(
     judge: Annotated[
-        Literal["pointwise", "rubric", "tree", "principle", "debate", "scalar"], typer.Option(help="Whose rewards.")
+        str,
+        typer.Option(
+            help=f"Whose rewards: {', '.join(PROBED)}, or package.module:name for one of your own.", metavar="JUDGE"
+        ),
     ] = "pointwise",
     aspects: JudgeAspects = None,
     rubric: Rubric = None,
@@ -161,10 +166,11 @@ def bench_probe(
     Each probe is held against the plain text it was made from; the shipped canaries, of known order, come first.
     """
     from adjudge.bench.probes import bench_probe as run
-    from adjudge.commands.source import check_fit
+    from adjudge.commands.source import check_fit, check_judge
     from adjudge.rewards.specification import EngineSpec
 
     options = judge_options(locals())
+    check_judge(judge, PROBED, "items")
     model = model or usual_model(DEFAULT_JUDGE, adapter)
     check_fit(model, adapter, judge, options)
     engine = EngineSpec(model, adapter=None if adapter is None else str(adapter), device=device, dtype=dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -64,10 +64,12 @@ def bench_policy(
     limit: Annotated[int | None, typer.Option(help="Only the first prompts.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Another seed draws other texts.")] = 0,
     judge: Annotated[
-        Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "scalar"] | None,
+        str | None,
         typer.Option(
-            help="A judge of single texts compares the scores it gives each; pairwise both texts, in both orders"
-            f" (default: pointwise for {DEFAULT_JUDGE}, else pairwise)."
+            help="pairwise compares both texts, in both orders; pointwise, rubric, tree, principle, debate and scalar"
+            " the scores they give each; package.module:name, one of your own, either way (default: pointwise for"
+            f" {DEFAULT_JUDGE}, else pairwise).",
+            metavar="JUDGE",
         ),
     ] = None,
     judge_model: Annotated[

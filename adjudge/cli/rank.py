@@ -39,10 +39,12 @@ def rank(
         Literal["bradley_terry", "borda"], typer.Option(help="How preferences become strengths.")
     ] = "bradley_terry",
     judge: Annotated[
-        Literal["pairwise", "pointwise"] | None,
+        str | None,
         typer.Option(
-            help="Shows both texts of a pair together, or reads each alone (default: pointwise for house, pairwise for"
-            " other models and where --orders is given)."
+            help="pairwise shows both texts of a pair together, pointwise reads each alone; or package.module:name for"
+            " one of your own, of pairs (default: pointwise for house, pairwise for other models and where --orders is"
+            " given).",
+            metavar="JUDGE",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides who meets whom, and which analyses are drawn.")] = 0,

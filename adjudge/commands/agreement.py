@@ -27,10 +27,9 @@ from adjudge.commands.agreement_study import Found, Study, plain
 from adjudge.commands.output import make_folder_of
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import Earlier
-from adjudge.commands.source import Source
+from adjudge.commands.source import Source, check_judge
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.imported import importable, is_own
 from adjudge.rewards.judges.kinds import KINDS, Options, of_pairs
 from adjudge.training.terminal import open_console
 
@@ -56,12 +55,7 @@ def measure_agreement(
     protocol: Protocol | None,
 ) -> None:
     """Judge a sample of the files, print the tables, and write them into the folder `output`."""
-    if is_own(judge):
-        importable(Path())
-    elif judge not in (None, *MEASURED):
-        raise AdjudgeError(
-            f'--judge is "{judge}": choose {", ".join(MEASURED)}, or write package.module:name for one of your own'
-        )
+    check_judge(judge, MEASURED)
     if protocol is not None and judge not in (None, JUDGES[protocol]):
         raise AdjudgeError(f"--protocol {protocol} is for --judge {JUDGES[protocol]}: leave out --judge {judge}")
     if protocol is not None and VARIED[protocol] in options:

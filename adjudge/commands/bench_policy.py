@@ -21,7 +21,7 @@ from adjudge.commands.output import check_apart, make_folder_of, open_output
 from adjudge.commands.resumable import ANOTHER_FOLDER, PUT_BACK, alone, check_answered, check_earlier, keeping
 from adjudge.commands.rows import check_rows
 from adjudge.commands.run_options import Earlier
-from adjudge.commands.source import check_fit
+from adjudge.commands.source import check_fit, check_judge
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
@@ -33,6 +33,8 @@ from adjudge.rewards.wire import json_line
 from adjudge.training.progress import bar
 from adjudge.training.terminal import open_console
 
+JUDGES = ("pairwise", "pointwise", "rubric", "tree", "principle", "debate", "scalar")
+"""The judges that can be asked, besides those of one's own."""
 NEEDED_BY = "the evaluation of policies"
 
 
@@ -56,6 +58,7 @@ def evaluate_policies(
     dtype: str,
 ) -> None:
     """Have all policies write, judge what they wrote, and show what comes of it; mistakes are found before that."""
+    check_judge(judge, JUDGES)
     rows = read_rows(prompts)[:limit]
     openings = [opening_of(row, NEEDED_BY) for row in rows]
     for row in rows:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -17,14 +17,16 @@ from adjudge.commands.results import show_rankings
 from adjudge.commands.resumable import check_answered, check_paths, check_shared, journal_beside, keeping, opened
 from adjudge.commands.rows import check_rows, columns_suggested, rows_of
 from adjudge.commands.run_options import RunOptions
-from adjudge.commands.source import check_fit
+from adjudge.commands.source import check_fit, check_judge
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.imported import is_own
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.judges.kinds import Options, of_pairs, prepare
+from adjudge.rewards.judges.kinds import Options, kind_name, of_pairs, prepare
+from adjudge.rewards.judges.own import own_class
 from adjudge.rewards.judges.pairing import Pairing
-from adjudge.rewards.judges.tournament import members_of
+from adjudge.rewards.judges.tournament import check_reviews, members_of
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import record_run
 from adjudge.rewards.verdict import Pair, PairVerdict
@@ -36,7 +38,7 @@ def rank_file(
     path: Path,
     output: Path,
     *,
-    judge: Literal["pairwise", "pointwise"] | None,
+    judge: str | None,
     contest: Contest,
     options: Options,
     run_options: RunOptions,
@@ -48,6 +50,9 @@ def rank_file(
 
     Mistakes in the file or the options are found before the model is loaded.
     """
+    check_judge(judge, ("pairwise", "pointwise"), "pairs")
+    if judge is not None and is_own(judge):
+        check_reviews(kind_name(own_class(judge)))
     rows = rows_of(path, limit, columns)
     name = of_pairs(judge or run_options.source.usual_judge(options))
     open_judge, rules = prepare(name, contest.judges_options(options)), contest.rules
@@ -112,7 +117,7 @@ class _Watched:
         self.remembered = 0
 
     def compare_iter(self, pairs: Iterable[Pair], /) -> Iterator[PairVerdict]:
-        for verdict in self.judge.compare_iter(self._counted(pairs)):
+        for verdict in self.judge.judge_iter(self._counted(pairs)):
             self.answered()
             yield verdict
 

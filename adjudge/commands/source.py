@@ -1,10 +1,10 @@
-"""The engine that a command asks: in this process, several on Ray, or one behind a server."""
+"""What a command asks: an engine in this process, several on Ray, or one behind a server; and as which judge."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,6 +17,28 @@ from adjudge.engine.remote import OF_A_SERVER
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
     from adjudge.rewards.judges.kinds import Options
+
+
+def check_judge(judge: str | None, among: Sequence[str], what: Literal["pairs", "items"] | None = None) -> None:
+    """Refuse a judge that is neither `among` these, nor one of the user's own which judges `what`.
+
+    The module of the user's own is found in the folder where the command runs, too. Raises what importing it does.
+    """
+    from adjudge.rewards.imported import importable, is_own
+    from adjudge.rewards.judges.kinds import kind_of
+
+    if judge is None or judge in among:
+        return
+    if not is_own(judge):
+        raise AdjudgeError(
+            f'--judge is "{judge}": choose {", ".join(among)}, or write package.module:name for one of your own'
+        )
+    importable(Path())
+    if what is not None and kind_of(judge).what != what:
+        wrong = "judges single texts, and pairs are compared here: derive it from PairwiseJudge or PointwisePairJudge"
+        if what == "items":
+            wrong = "compares pairs, and single texts are judged here: derive it from OwnJudge"
+        raise AdjudgeError(f"--judge {judge} {wrong}")
 
 
 def check_fit(model: str | None, adapter: object, judge: str, options: Options) -> None:

@@ -79,6 +79,12 @@ def members_of(group: Group, seed: int) -> list[str]:
     return seeded_order(map(well_formed, texts), seed)
 
 
+def check_reviews(kind: str | None) -> None:
+    """Raise AdjudgeError for a judge, by its name among KINDS, that goes by reviews, which groups have not."""
+    if kind == "personal of pairs":
+        raise AdjudgeError("a tournament has no reviews to give to a personal judge: choose another")
+
+
 def commonest(answers: Iterable[Outcome | PairVerdict]) -> Reason | None:
     """The commonest reason why pairs abstained; None where none did."""
     reasons = Counter(one.abstained for one in answers if one.abstained)

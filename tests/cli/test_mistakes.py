@@ -73,6 +73,9 @@ def test_mistakes_in_the_command_are_one_sentence(run: Run, tmp_path: Path) -> N
         (("rank", "pairs.jsonl", "--resume", "--overwrite"), "leave one out"),
         (("train", "house", "absent.toml", "--resume", "--overwrite"), "leave one out"),
         (("bench", "probe", "--judge", "debate"), "not to write"),
+        (("bench", "probe", "--judge", "pairwise"), "choose pointwise, rubric, tree, principle, debate, scalar, or"),
+        (("bench", "probe", "--judge", "adjudge:PairwiseJudge"), "and single texts are judged here: derive it from"),
+        (("rank", "pairs.jsonl", "--judge", "scalar"), "choose pairwise, pointwise, or write package.module:name"),
         (("bench", "judge"), "examples/pairs.jsonl is not in this folder"),
         (("prompts", "show", "vibes"), "choose pairwise, pointwise, ensemble"),
     ]:
@@ -116,6 +119,19 @@ def test_a_full_standard_output_is_one_sentence(tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
     what = "adjudge: cannot write the standard output (No space left on device): make room\n"
     assert done.returncode == 1 and done.stderr == what
+
+
+@pytest.mark.parametrize("command", ["models", "--version", "--help"])  # printed by rich, by us, and by typer
+def test_a_reader_who_has_read_enough_ends_the_command_without_a_word(command: str) -> None:
+    read, written = os.pipe()
+    os.close(read)
+    how = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # as users have it
+    command_line = [sys.executable, "-m", "adjudge", command]
+    try:
+        done = subprocess.run(command_line, stdout=written, stderr=subprocess.PIPE, env=how)
+    finally:
+        os.close(written)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_a_file_that_grows_too_large_is_one_sentence(tmp_path: Path) -> None:

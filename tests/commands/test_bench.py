@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,37 @@ def test_compiling_without_triton_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(AdjudgeError, match="needs triton: pip install triton"):
         CliRunner().invoke(app, ["bench", "compile"], catch_exceptions=False)
+
+
+OWN = """
+from adjudge import OwnJudge
+
+class Whole(OwnJudge):
+    range = (1.0, 3.0)
+
+    def __init__(self, engine, **how):
+        super().__init__(engine, min_mass=0.0, **how)
+
+    def questions(self, item):
+        return [self.question("short", "Is it short? {text}", ["1", "2", "3"], text=item.response[:99])]
+
+class Unranged(Whole):
+    def score_of(self, parts):
+        return parts["short"].score
+"""
+
+
+def test_probes_are_put_to_a_judge_of_ones_own_with_a_range_or_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_probed.py").write_text(OWN)
+    printed = []
+    for name in ("Whole", "Unranged"):
+        command = ["bench", "probe", "--judge", f"own_probed:{name}", "--model", "dummy:tiny-llama"]
+        printed.append(CliRunner().invoke(app, command, catch_exceptions=False).stdout.replace(name, ""))
+    assert "; 0 % abstained" in printed[0] and printed[0] == printed[1], "effects are in standard deviations"
 
 
 @pytest.mark.parametrize("command", ["judge", "judges", "tree", "grpo", "kernels", "confidence", "disturbances"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,48 @@ def test_at_temperature_0_a_model_ties_with_itself(tmp_path: Path) -> None:
     run(TINY, *options(tmp_path, "--temperature", 0))
     wins = numbers(tmp_path)[TINY, "wins over base"]
     assert (wins["mean"], wins["tied"], wins["won"]) == ("0.5", "6", "0")
+
+
+OWN = """
+from adjudge import OwnJudge, PointwisePairJudge, RubricJudge
+
+class Funny(OwnJudge):
+    reads = ("genre",)
+
+    def questions(self, item):
+        return [self.question("wit", f"A funny {item.genre}? {{text}}", ["1", "2"], "Grade: ", text=item.response)]
+
+class Pairs(PointwisePairJudge):
+    pass
+
+class Graded(RubricJudge):
+    pass
+"""
+
+
+def test_a_judge_of_ones_own_compares_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    Path("own_policies.py").write_text(OWN)
+    monkeypatch.setattr(f"{__name__}.ROWS", [{"prompt": "one", "genre": "tale"}])
+    how = options(tmp_path)
+    run(OTHER, *how, "--judge", "pointwise")
+    usual = numbers(tmp_path)[OTHER, "wins over base"]
+    run(OTHER, *how, "--judge", "own_policies:Pairs", "--overwrite")
+    wins = numbers(tmp_path)[OTHER, "wins over base"]
+    assert wins["judge"] == "own_policies:Pairs" and wins["count"] == usual["count"] == "2"
+    alone = [one for one in how if one not in ("--aspects", "coherence")]
+    run(OTHER, *alone, "--judge", "own_policies:Funny", "--overwrite")
+    verdicts = read_lines(tmp_path / "out/verdicts.jsonl")
+    assert {tuple(verdict["scores"]) for verdict in verdicts} == {("wit",)}  # type: ignore[arg-type]
+    for judge, message in {
+        "own_policies:Graded": 'item "1" has no rubric of its own and the judge has none',
+        "own_policies:Absent": "own_policies has no Absent",
+        "personal": "choose pairwise, pointwise, .*, scalar, or write package.module:name for one of your own",
+    }.items():
+        with pytest.raises(AdjudgeError, match=message):
+            run(OTHER, *alone, "--judge", judge, "--overwrite")
+    assert read_lines(tmp_path / "out/verdicts.jsonl") == verdicts
 
 
 def test_mistakes_are_found_before_any_model_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -122,6 +123,78 @@ def test_a_tournament_is_a_judge_like_others(tmp_path: Path) -> None:
     for other in (("--rubric", "six"), ("--k", "3")):
         with pytest.raises(AdjudgeError, match=f"{other[0]} is for --judge"):
             CliRunner().invoke(app, [*judged, *other], catch_exceptions=False)
+
+
+OWN = """
+from adjudge import OwnJudge, PersonalPairJudge, PointwisePairJudge
+from adjudge.rewards.judges.judge import Judge
+from adjudge.rewards.verdict import PairVerdict
+
+class Mine(PointwisePairJudge):
+    pass
+
+class Longer(Judge):
+    verdict_type = PairVerdict
+
+    def __init__(self, engine, *, journal=None):
+        super().__init__(journal)
+
+    def key(self, pair):
+        return pair.a + pair.b
+
+    def _judge(self, pairs):
+        for key, pair in pairs.items():
+            yield PairVerdict("", 0.9 if len(pair.a) > len(pair.b) else 0.1, {}, None, False, "none", key)
+
+class Reader(PersonalPairJudge):
+    pass
+
+class Single(OwnJudge):
+    def questions(self, item):
+        return []
+"""
+
+
+def test_a_judge_of_ones_own_ranks_and_is_not_imported_by_a_replay(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", list(sys.path))
+    Path("own_ranking.py").write_text(OWN)
+    how = ("g.jsonl", *SHORT[:2], *SHORT[4:])
+    assert run(*how, "--judge", "pointwise").exit_code == 0
+    usual = Path("g.ranks.jsonl").read_bytes()
+    result = run(*how, "--judge", "own_ranking:Mine", "-o", "mine.jsonl")
+    assert result.exit_code == 0 and "own_ranking:Mine" in result.stdout, result.output
+    assert Path("mine.jsonl").read_bytes() == usual
+    write_lines("long.jsonl", {"prompt": "p", "responses": ["aa", "a", "aaa"]})
+    assert run("long.jsonl", *SHORT[4:], "--judge", "own_ranking:Longer").exit_code == 0
+    middle, least, most = read_lines("long.ranks.jsonl")[0]["strengths"]  # type: ignore[misc]
+    assert least < middle < most
+    Path("own_ranking.py").write_text("raise AssertionError('a journal may be a stranger's')")
+    del sys.modules["own_ranking"]
+    with pytest.raises(AdjudgeError, match="own_ranking:Mine is a judge of one's own, which a replay does not import"):
+        CliRunner().invoke(app, ["replay", "mine.jsonl"], catch_exceptions=False)
+    assert "own_ranking" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("judge", "message"),
+    [
+        (
+            "own_unfit:Single",
+            "Single judges single texts, and pairs are compared here: derive it from Pairwise",
+        ),
+        ("own_unfit:Reader", "a tournament has no reviews to give to a personal judge: choose another"),
+        ("own_unfit:Absent", "own_unfit has no Absent"),
+        ("rubric", '--judge is "rubric": choose pairwise, pointwise, or write package.module:name for one of your own'),
+    ],
+)
+def test_a_judge_that_cannot_rank_is_refused_before_the_model_is_loaded(
+    run: Run, monkeypatch: pytest.MonkeyPatch, judge: str, message: str
+) -> None:
+    monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "own_unfit", raising=False)
+    Path("own_unfit.py").write_text(OWN)
+    with pytest.raises(AdjudgeError, match=message):
+        raise run("g.jsonl", "--model", "no such model", "--judge", judge).exception  # type: ignore[misc]
 
 
 def test_mode_and_seed_of_a_writing_judge_decide_its_keys(run: Run) -> None:

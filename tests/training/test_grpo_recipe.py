@@ -81,6 +81,39 @@ def test_a_judge_of_ones_own_is_found_beside_the_recipe(tmp_path: Path, monkeypa
         recipe.reward.open(recipe.written(), "journal")
 
 
+STORIES = (
+    OWN
+    + """
+from adjudge import PointwisePairJudge
+
+class Pairs(PointwisePairJudge):
+    pass
+"""
+)
+
+
+def test_a_judge_of_ones_own_rewards_stories_if_it_scores_both_by_aspects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "own_stories.py").write_text(STORIES)
+    rewards = {}
+    for judge in ("pointwise", "own_stories:Pairs", "own_stories:Short"):
+        part = f'kind = "story"\njudge = "{judge}"\naspects = "coherence"\noptions.min_mass = 0.0\n'
+        told = 'output = "out"\ndata.prompts = ["a"]\nreward.engine.model = "dummy:tiny-llama"\n'
+        (tmp_path / "recipe.toml").write_text(f"{told}[reward.parts.x]\n{part}")
+        recipe = read_grpo_recipe(tmp_path / "recipe.toml")
+        if judge.endswith("Short"):
+            with pytest.raises(AdjudgeError, match='of both stories, not "own_stories:Short": name one of these'):
+                recipe.reward.open(recipe.written(), "journal")
+            continue
+        recipe.reward.check([Row("line 1", {"prompt": "a", "reference": "Theirs."})])
+        reward = recipe.reward.open(recipe.written(), "journal")
+        rewards[judge] = reward.score_groups([Group("a", ("A text.", "Another."), "Theirs.")])[0].rewards
+        assert recipe.reward.own == ((judge,) if ":" in judge else ())
+    assert rewards["own_stories:Pairs"] == rewards["pointwise"] and None not in rewards["pointwise"]
+
+
 FUNCTIONS = """
 LIMIT = 3
 
