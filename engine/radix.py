@@ -217,8 +217,6 @@ class RadixCache:
         while node.end < len(tokens) and (child := node.children.get(tokens[node.end])):
             shared = _common_prefix(child.tokens, tokens[child.start : child.end])
             node = child if shared == len(child.tokens) else self._split(child, shared)
-            if shared < len(child.tokens) and node is not child:
-                break
         return node
 
     def _split(self, node: Node, at: int) -> Node:

@@ -320,7 +320,7 @@ class Runner:
         cache = self._layers.get(layer)
         if cache is None:
             cache = self._layers[layer] = PagedKV.empty(self.blocks, self.block_size, key, value)
-        self._kinds.add(AttentionKind.of(query, cache, **how))
+            self._kinds.add(AttentionKind.of(query, cache, **how))
         write_kv(key, value, cache, batch)
         return paged_attention(query, cache, batch, **how)
 

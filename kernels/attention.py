@@ -69,7 +69,10 @@ def paged_attention(
     scores (not scaled) of one more key for each head, which every row sees and which has no value: gpt-oss's.
     """
     kind = AttentionKind.of(query_THD, cache, sliding_window=sliding_window, softcap=softcap, sinks=sinks)
-    _, attend = attention_backend(kind)
+    attend = batch.backends.get(kind)
+    if attend is None:
+        _, attend = attention_backend(kind)
+        batch.backends[kind] = attend
     more = {} if sinks is None else {"sinks": sinks}
     scale = query_THD.shape[-1] ** -0.5 if scale is None else scale
     return attend(query_THD, cache, batch, scale=scale, sliding_window=sliding_window, softcap=softcap, **more)

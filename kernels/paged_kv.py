@@ -73,8 +73,10 @@ class PagedBatch:
     write_slots: torch.Tensor
     plans: dict[Hashable, Any] = field(default_factory=dict)
     """What a back end has worked out about this batch, kept for the layers that follow."""
+    backends: dict[Hashable, Any] = field(default_factory=dict)
+    """Which serves each kind of attention, chosen for all layers at once."""
 
-    @property
+    @cached_property
     def filled(self) -> int:
         """Rows before the padding."""
         return max((run.row + run.length for run in self.sequences), default=0)
