@@ -19,7 +19,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import Text, place_of, shared_by, text_of, turns_of
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges.asking import room_for, seed_of
-from adjudge.rewards.specification import EngineSpec, awake
+from adjudge.rewards.specification import EngineSpec, OpenedHere, awake
 
 Role = Literal["system", "user", "assistant"]
 
@@ -99,25 +99,28 @@ class DynamicReference(Reference):
     ) -> None:
         self.spec = engine if isinstance(engine, EngineSpec) else None
         self.sampling, self.seed, self.attempts, self.chat = sampling, seed, attempts, chat
-        self._opened = None if isinstance(engine, EngineSpec) else engine
+        self._given = None if isinstance(engine, EngineSpec) else engine
+        self._here: OpenedHere[EngineFace] = OpenedHere()
         self.known: dict[str, Referenced] = {}
-        if self._opened is not None:
-            room_for(sampling, self._opened, attempts=attempts)
+        if self._given is not None:
+            room_for(sampling, self._given, attempts=attempts)
 
     @property
     def engine(self) -> EngineFace:
-        """The base model's engine, open; one from a specification awake, too."""
-        if self._opened is None:
-            assert self.spec is not None
-            opened = self.spec.open()
-            room_for(self.sampling, opened, attempts=self.attempts)
-            self._opened = opened
-        return self._opened if self.spec is None else awake(self._opened)
+        """The base model's engine, open; one from a specification is this process's own, and awake."""
+        return awake(self._here.or_open(self._open)) if self._given is None else self._given
+
+    def _open(self) -> EngineFace:
+        assert self.spec is not None
+        opened = self.spec.open()
+        room_for(self.sampling, opened, attempts=self.attempts)
+        return opened
 
     @property
     def engines(self) -> tuple[EngineFace, ...]:
         """The base model's engine, if it is open."""
-        return () if self._opened is None else (self._opened,)
+        opened = self._here.opened if self._given is None else self._given
+        return () if opened is None else (opened,)
 
     def of(self, groups: Sequence[Group], journal: Journal | None = None) -> list[Referenced]:
         """The reference of each group, in order; those not known yet are written together."""
@@ -224,7 +227,7 @@ class DynamicReference(Reference):
     def __getstate__(self) -> dict[str, object]:
         if self.spec is None:
             raise AdjudgeError("a reference written by an open engine cannot be pickled: make it from an EngineSpec")
-        return {**self.__dict__, "_opened": None}
+        return self.__dict__
 
 
 def _is_askable(group: Group) -> bool:

@@ -52,8 +52,17 @@ class Run(msgspec.Struct, frozen=True):
         return [] if self.keys is None else msgspec.json.decode(journal.content(self.keys), type=list[str])
 
     def read_options(self, journal: Journal, folder: Path) -> dict[str, Any]:
-        """The options the judge was opened with; files among them are written into `folder`, and nowhere else."""
+        """The options the judge was opened with; files among them are written into `folder`, and nowhere else.
+
+        Raises AdjudgeError where they name a file that the journal does not hold: a stranger's opens none here.
+        """
         options = dict(self.options)
+        texts = {name: value for name, value in options.items() if isinstance(value, str)}
+        for option, path in files_of(texts).items():
+            raise AdjudgeError(
+                f'{journal.path} does not hold the file that its run has for {option}, "{str(path)[:60]}", and no other'
+                " is opened for it: judge again"
+            )
         for option in FILES:
             if (file := self.files.get(option)) is not None:
                 options[option] = folder / (option + Path(file.name).suffix)  # a journal may be a stranger's

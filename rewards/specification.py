@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("adjudge")
+Opened = TypeVar("Opened")
 
 
 class EngineSpec(msgspec.Struct, frozen=True):
@@ -134,6 +135,30 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew)
 
 
+class OpenedHere(Generic[Opened]):
+    """What this process has opened, if it has: of a fork it is the parent's, and where it is unpickled nobody's."""
+
+    def __init__(self) -> None:
+        self._opened: Opened | None = None
+        self._process = 0
+
+    @property
+    def opened(self) -> Opened | None:
+        """It, if it is open."""
+        return self._opened if self._process == os.getpid() else None
+
+    def or_open(self, open_it: Callable[[], Opened]) -> Opened:
+        """It, opened so where it is not open yet."""
+        with _OPENING:
+            if (opened := self.opened) is None:
+                opened = self._opened = open_it()
+                self._process = os.getpid()
+            return opened
+
+    def __reduce__(self) -> tuple[type[OpenedHere[Opened]], tuple[()]]:
+        return type(self), ()
+
+
 def awake(engine: EngineFace) -> EngineFace:
     """The engine, woken where another reward that shares its specification has put it to sleep."""
     with _OPENING:
@@ -228,26 +253,24 @@ class JudgeSource:
         if not isinstance(judge, JudgeSpec):
             _check_open(judge)
         self.spec = judge if isinstance(judge, JudgeSpec) else None
-        self._opened = None if isinstance(judge, JudgeSpec) else judge
-        self._process = os.getpid()
+        self._given = None if isinstance(judge, JudgeSpec) else judge
+        self._here: OpenedHere[Judge[Any, Any]] = OpenedHere()
 
     @property
     def opened(self) -> Judge[Any, Any] | None:
         """The judge, if it is open; one from a specification that was opened before a fork is the parent's."""
-        return self._opened if self.spec is None or self._process == os.getpid() else None
+        return self._here.opened if self._given is None else self._given
 
     @property
     def judge(self) -> Judge[Any, Any]:
         """The judge, open; one from a specification with its engine awake."""
-        with _OPENING:
-            if (judge := self.opened) is None:
-                assert self.spec is not None
-                judge = self._opened = self.spec.open()
-                self._process = os.getpid()
-            elif self.spec is not None:
-                for engine in self.engines:
-                    awake(engine)
-            return judge
+        if self.spec is None:
+            assert self._given is not None
+            return self._given
+        judge = self._here.or_open(self.spec.open)
+        for engine in self.engines:
+            awake(engine)
+        return judge
 
     @property
     def kind(self) -> str | None:
@@ -287,7 +310,7 @@ class JudgeSource:
         return self.spec
 
     def __setstate__(self, spec: JudgeSpec) -> None:
-        self.spec, self._opened, self._process = spec, None, os.getpid()
+        self.spec, self._given, self._here = spec, None, OpenedHere()
 
 
 def _check_open(judge: object) -> None:

@@ -44,14 +44,18 @@ def save_picture(figure: Any, path: Path) -> None:
     """
     for text in figure.findobj(lambda artist: hasattr(artist, "set_parse_math")):
         text.set_parse_math(False)
-    with whole_file(path) as file:
-        figure.savefig(file, dpi=110, format=path.suffix.removeprefix("."))
+    _save_whole(figure, path, dpi=110)
 
 
 def save_figure(figure: Any, path: Path, title: str) -> None:
-    """Save it under a small title; raises AdjudgeError where the file cannot be written."""
+    """Save it under a small title, the whole file or nothing; raises AdjudgeError where it cannot be written."""
     figure.suptitle("\n".join(fill(line, 110) for line in title.splitlines()), fontsize=7, parse_math=False)
     try:
-        figure.savefig(path, dpi=100)
+        _save_whole(figure, path, dpi=100)
     except OSError as error:
         raise AdjudgeError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error
+
+
+def _save_whole(figure: Any, path: Path, dpi: int) -> None:
+    with whole_file(path) as file:
+        figure.savefig(file, dpi=dpi, format=path.suffix.removeprefix("."))

@@ -32,7 +32,6 @@ from adjudge.commands.output import check_apart, check_writable
 from adjudge.commands.resumable import ANOTHER_FOLDER, PUT_BACK, alone, check_earlier, keeping
 from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import Source
-from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import bare
 from adjudge.engine.models.bare_model import BareModel
@@ -43,6 +42,7 @@ from adjudge.rewards.judges.kinds import Options, kind_of, named, prepare
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import run_of
 from adjudge.rewards.wire import item_of, json_line
+from adjudge.training.unanswered import UnansweredEngine
 
 
 class Study(msgspec.Struct, frozen=True):
@@ -187,10 +187,13 @@ def judge_texts(study: Study, rows: Sequence[dict[str, Any]], name: str = "verdi
 
 
 def all_scores(study: Study, judged: Judged, sizes: Sequence[int]) -> list[list[EnsembleVerdict]]:
-    """Every score of every text beside so many partners, from the journal; the most were asked for already."""
+    """Every score of every text beside so many partners, from the journal; the most were asked for already.
+
+    A pair that had no answer, and so is not in the journal, abstains here too.
+    """
     items = [item_of(row, number) for number, row in enumerate(judged.rows, 1)]
     with Journal(study.journal) as book:
-        judge: Any = prepare("ensemble", study.options)(AbsentEngine(run_of(book).card), book)
+        judge: Any = prepare("ensemble", study.options)(UnansweredEngine(run_of(book).card), book)
         return [ensemble(judge.pairwise, items, size, study.options.get("seed", 0)) for size in sizes]
 
 

@@ -7,7 +7,7 @@ import json
 import resource
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from adjudge.cli import app
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.score import Score
 from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
 
@@ -163,6 +164,33 @@ def test_an_ensemble_has_all_its_scores_in_one_list_besides(run: Run) -> None:
     assert result.exit_code == 0, result.output
     rows = {(line["target"], line["judge"]): line["rows"] for line in record()["lines"]}
     assert rows["wit", "ensemble"] == 7 and rows["all scores", "ensemble"] == 7 * 2 * 2
+
+
+def test_a_pair_that_had_no_time_costs_its_own_scores_and_no_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_lines("stories.jsonl", *read_lines("stories.jsonl")[:3])
+    judges = {"one": ("--judge", "ensemble", "--partners", "2"), "protocol": ("--protocol", "evolvr")}
+
+    def judged(name: str) -> dict[tuple[str, str], Any]:
+        result = run("stories.jsonl", *TINY[:-1], name, *WIT, *judges[name.split("/")[0]])
+        assert result.exit_code == 0, result.output
+        return {(line["target"], line["judge"]): (line["rows"], line["figures"]) for line in record(name)["lines"]}
+
+    whole = {name: judged(f"{name}/whole") for name in judges}
+    score_iter = Engine.score_iter
+
+    def hurried(engine: Engine, prompts: Any, labels: Any, **how: Any) -> Iterator[tuple[int, Score]]:
+        for place, score in score_iter(engine, prompts, labels, **how):
+            text = "".join(segment.text for segment in prompts[place].segments)
+            late = 0 <= text.find("Story 0,") < text.find("Story 1,")
+            yield place, Score.abstained(score.labels, "timeout") if late else score
+
+    monkeypatch.setattr(Engine, "score_iter", hurried)
+    holed = {name: judged(f"{name}/holed") for name in judges}
+    assert holed["one"]["all scores", "ensemble"][0] == whole["one"]["all scores", "ensemble"][0] - 2 == 10
+    assert holed["protocol"].keys() == whole["protocol"].keys()
+    assert holed["protocol"]["N = 2", "ensemble, all scores"][0] == 10
+    alone = {line for line in whole["protocol"] if line[0] == "N = 0" or line[1].startswith("published")}
+    assert len(alone) > 3 and all(holed["protocol"][line] == whole["protocol"][line] for line in alone)
 
 
 def test_evolvrs_protocol_asks_each_pair_once_and_leaves_out_what_the_texts_cannot_give(run: Run) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from adjudge.rewards.specification import EngineSpec, engines_open, without_mode
 from adjudge.rewards.trainers.samples import group_of, samples_of
 from adjudge.training.prompts import asked
 from adjudge.training.recipe import Data
+from tests.engine.remote.peer import Peer
 from tests.rewards.scripted import ScriptedEngine
 
 SHORT = Sampling(max_tokens=6, temperature=1.0)
@@ -144,6 +146,26 @@ def test_a_base_model_that_another_reward_has_put_to_sleep_is_woken() -> None:
     reference.engines[0].sleep()  # type: ignore[attr-defined]
     assert reference.of([first, second])[:1] == known
     assert not reference.engines[0].asleep  # type: ignore[attr-defined]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_after_a_fork_a_reference_opens_an_engine_of_its_own() -> None:
+    peer = Peer("vllm", Engine("dummy:tiny-llama", kv_cache_gb=0.05))
+    reference = DynamicReference(EngineSpec(url=peer.url, tokenizer="dummy:tiny-llama"), SHORT)
+    engine, group = reference.engine, Group("Tell one.", ("a",))
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            assert not reference.engines and reference.engine is not engine
+            [written] = reference.of([group])
+            os.write(write, str(written.text).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    text = os.read(read, 1000).decode()
+    os.waitpid(child, 0)
+    assert text and reference.of([group]) == [Referenced(text)] and reference.engines == (engine,)
+    peer.close()
 
 
 def test_why_a_text_could_not_be_written_is_kept_like_a_text_unless_it_lay_in_the_moment(

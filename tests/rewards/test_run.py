@@ -10,6 +10,7 @@ import pytest
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.judges.kinds import FILES
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import record_run, run_of, runs_of
@@ -73,6 +74,16 @@ def test_a_strangers_journal_writes_nowhere_but_into_the_folder_it_is_given(tmp_
             options = {}
         assert {path.parent for path in options.values()} <= {tmp_path / "in"} and "model" not in options
     assert {path.name for path in tmp_path.iterdir()} == {"r.toml", "in", "j"}
+
+
+@pytest.mark.parametrize("option", FILES)
+def test_a_strangers_journal_opens_no_file_that_it_does_not_hold(tmp_path: Path, option: str) -> None:
+    (tmp_path / "mine.toml").write_text("private")
+    with Journal(tmp_path / "j") as journal:
+        record(journal, [Row("", {})])
+        stranger = msgspec.structs.replace(run_of(journal), options={option: str(tmp_path / "mine.toml")})
+        with pytest.raises(AdjudgeError, match=f"j does not hold the file that its run has for {option}, "):
+            stranger.read_options(journal, tmp_path)
 
 
 def test_texts_are_kept_once_however_many_runs_judge_them(tmp_path: Path) -> None:

@@ -179,8 +179,10 @@ class PairTask(Task[Example]):
     def as_saved(self) -> Iterator[None]:
         """With the padding token as it was: where the engine reads a reward depends on it."""
         self.config.pad_token_id = self.own_pad
-        yield
-        self.config.pad_token_id = self.pad
+        try:
+            yield
+        finally:
+            self.config.pad_token_id = self.pad
 
 
 def reward_model(model: Any) -> Any:

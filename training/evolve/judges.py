@@ -81,4 +81,5 @@ class BetterJudge(ComparingJudge):
         given = [answers[order] for order in self.orders]
         texts = tuple(text for answer in given for text in answer.analyses or ()) or None
         verdict, better = self._choice([answer.scores[0] for answer in given], texts)
+        verdict = self._with_spreads(verdict, given)
         return self._pair_verdict({QUALITY.name: verdict}, {QUALITY.name: better}, key, truncated)

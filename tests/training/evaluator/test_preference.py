@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import TrainerCallback
+from transformers import PretrainedConfig, TrainerCallback
 
 pytest.importorskip("trl", reason="needs the extra train")
 
@@ -14,7 +14,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.scalar import ScalarJudge
 from adjudge.rewards.verdict import Item
-from adjudge.training.evaluator.preference import preferences_of, train_reward
+from adjudge.training.evaluator.preference import PairTask, preferences_of, train_reward
 from adjudge.training.evaluator.recipe import PreferenceRecipe
 from adjudge.training.evaluator.split import read_split
 from adjudge.training.metrics import read_metrics
@@ -60,6 +60,15 @@ def test_whole_weights_do_too_and_a_reward_model_keeps_its_head(model: str, tmp_
     assert served(run, recipe, engine) == pytest.approx(measured(run), abs=1e-3)
     assert (run.before == 0.5) == (model == "dummy:tiny-gpt2")
     assert json.loads((run.folder.policy / "config.json").read_text()).get("pad_token_id") is None
+
+
+def test_training_goes_on_with_its_padding_after_a_save_that_failed() -> None:
+    task = PairTask.__new__(PairTask)
+    task.config, task.own_pad, task.pad = PretrainedConfig(pad_token_id=5), None, 5
+    with pytest.raises(OSError, match="full"), task.as_saved():
+        assert task.config.pad_token_id is None
+        raise OSError("full")
+    assert task.config.pad_token_id == 5
 
 
 def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:

@@ -8,10 +8,13 @@ from rich.console import Console
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sampling import Sampling
+from adjudge.rewards.verdict import Pair
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge
 from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.validation import Validated, show_validation, stages_of, validate
 from tests.jsonl import write_lines
+from tests.rewards.scripted import ScriptedEngine
 from tests.training.evolve.known import KnownEngine, rationale
 
 SAME = {"id_a": "a", "id_b": "b"}
@@ -84,6 +87,15 @@ def test_abstentions_are_counted_apart(tiny: Engine, tmp_path: Path) -> None:
     assert [(row.quality, row.rated, row.unrated) for row in rows][:2] == [(None, 0, 3), (None, 0, 2)]
     assert [(row.win_rate, row.compared, row.uncompared) for row in rows][1] == (None, 0, 2)
     assert [row.reasons for row in rows][:2] == [{"low_mass": 3}, {"low_mass": 4}]
+
+
+def test_how_far_several_analyses_of_two_rationales_lie_apart_is_told(tiny: Engine) -> None:
+    choices = ["A. <ANSWER> 1 </ANSWER>", "Quite different. <ANSWER> 2 </ANSWER>", "B. <ANSWER> 1 </ANSWER>"]
+    engine = ScriptedEngine(tiny, lambda shown, before: choices[before % 3])
+    judge = BetterJudge(engine, mode="reasoned", sampling=Sampling(max_tokens=40), n=3, min_mass=0.0)
+    [verdict] = judge.compare([Pair(prompt="Which score?", a="It drifts.", b="It climbs.")])
+    aspect = verdict.aspects["quality"]
+    assert aspect.spread_a == aspect.spread_b and 0 < aspect.spread_a < 1  # type: ignore[operator]
 
 
 def test_files_of_different_runs_and_of_none_are_refused(tmp_path: Path) -> None:
