@@ -32,6 +32,10 @@ class Rescoring(Generic[Subject, Ruling]):
         self.judge: AskingJudge[Subject, Ruling] = judge
         self.journal = journal
 
+    def holds(self, subject: Subject) -> bool:
+        """Whether the journal has the answers on a subject: it has none of one that had no time."""
+        return self.journal.answers(self.earlier.key(clean(subject))) is not None
+
     def judge_iter(self, subjects: Iterable[Subject]) -> Iterator[Ruling]:
         """A verdict for every subject, in order."""
         for number, subject in enumerate(subjects, 1):

@@ -44,7 +44,10 @@ def evolvr(study: Study) -> Found:
 
 
 def tree(study: Study) -> Found:
-    """The whole tree is judged once; without nodes the old answers are scored anew. Beside it one rubric for all."""
+    """The whole tree is judged once; without nodes the old answers are scored anew. Beside it one rubric for all.
+
+    A text that had no time for a question abstains in each.
+    """
     dataset = _of_texts(study, "tree")
     rows = [line_of(row) for row in dataset.rows]
     judged = judge_texts(study, rows)
@@ -62,7 +65,9 @@ def tree(study: Study) -> Found:
             options = {**study.options, "without": ",".join(nodes)}
             judge: Any = prepare("tree", options)(AbsentEngine(card), book)
             asked = Rescoring(earlier, judge, book)  # type: ignore[arg-type]
-            return list(asked.judge_iter([judged.subjects[place] for place in places]))
+            held = [place for place in places if asked.holds(judged.subjects[place])]
+            anew = dict(zip(held, asked.judge_iter(judged.subjects[place] for place in held), strict=True))
+            return [anew.get(place) or _silent(judged.verdicts[place]) for place in places]
 
         lines = list(protocols.tree_lines(dataset, without, rubric, "tree", study.how))
     return Found(lines, [*judged.verdicts, *rubric], judged.cost.model)
@@ -96,6 +101,10 @@ JUDGES: dict[Protocol, str] = {"evolvr": "ensemble", "tree": "tree", "qurl": "ru
 """The judge of each."""
 VARIED: dict[Protocol, str] = {"evolvr": "partners", "tree": "without", "qurl": "scheme"}
 """The option that each varies by itself."""
+
+
+def _silent(verdict: Any) -> Any:
+    return msgspec.structs.replace(verdict, score=None, abstained=verdict.abstained or "timeout")
 
 
 def _of_texts(study: Study, protocol: str) -> DataSet:

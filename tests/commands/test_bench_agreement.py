@@ -239,6 +239,26 @@ def test_the_trees_protocol_leaves_out_nodes_without_asking_again(run: Run) -> N
     )
 
 
+def test_a_text_that_had_no_time_is_missing_from_each_tree_and_no_other_is(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = {"deepseek-r1": "It rains.", "o3-mini-2025-01-31": "Snow.", "glm-4-plus-250111": "Hail."}
+    write_lines("open.jsonl", *(HOWTO | {"id": f"i{n}", "outputs": outputs} for n in range(2)))
+    score_iter = Engine.score_iter
+
+    def hurried(engine: Engine, prompts: Any, labels: Any, **how: Any) -> Iterator[tuple[int, Score]]:
+        for place, score in score_iter(engine, prompts, labels, **how):
+            late = any("Hail." in segment.text for segment in prompts[place].segments)
+            yield place, Score.abstained(score.labels, "timeout") if late else score
+
+    monkeypatch.setattr(Engine, "score_iter", hurried)
+    result = run("open.jsonl", *TINY, "--protocol", "tree")
+    assert result.exit_code == 0, result.output
+    lines = [line for line in record()["lines"] if line["judge"] == "tree"]
+    assert len(lines) == 7 and record()["setting"]["abstained"] == {"timeout": 4}  # 2 by the tree, 2 by the rubric
+    assert all(line["figures"] for line in lines)
+
+
 def test_qurls_protocol_scores_rubrics_in_three_ways_beside_six_dimensions(run: Run) -> None:
     criteria = "".join(
         f'[[criteria]]\nname = "{name}"\ntext = "Is it?"\nweight = {n}.0\n\n' for n, name in ((1, "a"), (2, "b"))
