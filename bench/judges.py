@@ -18,6 +18,7 @@ from adjudge.bench.agreement.statistics import accuracy, coefficients
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
 from adjudge.bench.samples import Sample, draw
+from adjudge.bench.words import by_reason
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
@@ -150,12 +151,11 @@ def table_of(outcomes: Sequence[Outcome]) -> Table:
     for name in ("verdicts", "abstained", "tokens asked", "computed", "1 in", "seconds", "agreement", "of"):
         table.add_column(name, justify="right")
     for one in outcomes:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(one.abstained.items()))
         table.add_row(
             one.judge,
             one.data,
             f"{one.verdicts} of {one.sample}" if one.verdicts < one.sample else str(one.verdicts),
-            reasons or "0",
+            by_reason(one.abstained) or "0",
             f"{one.prompt_tokens:,}",
             f"{one.tokens_computed:,}",
             f"{one.prompt_tokens / one.tokens_computed:.1f}" if one.tokens_computed else "–",
