@@ -25,6 +25,7 @@ HEADINGS = {
     "spearman": "Spearman",
     "kendall": "Kendall",
     "length_bias": "length bias",
+    "error": "mean error",
     "mse": "MSE",
     "f1": "F1",
     "accuracy": "accuracy",
@@ -71,7 +72,8 @@ def agreement_table(lines: Sequence[Line], title: str | None = None) -> Table:
     for line in lines:
         cells = [_cell(line.figures.get(name)) for name in names]
         of = "" if line.target == earlier else line.target
-        table.add_row(Text(in_a_line(of)), Text(in_a_line(line.judge)), str(line.rows or ""), *cells)
+        rows = str(line.rows or "") if line.asked in (msgspec.UNSET, line.rows) else f"{line.rows} of {line.asked}"
+        table.add_row(Text(in_a_line(of)), Text(in_a_line(line.judge)), rows, *cells)
         earlier = line.target
     return table
 
