@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from adjudge.bench.limits import AttentionCase
-from adjudge.bench.timing import Variant, cache_bytes
+from adjudge.bench.timing import Variant, cache_bytes, itself
 from adjudge.kernels import attention
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence
 
@@ -89,10 +89,10 @@ def exact_attention(inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
 def attention_variants(inputs: AttentionInputs) -> list[Variant]:
     """Ours first; back ends that cannot run here say so when they are run."""
     variants = [_paged(inputs, backend) for backend in BACKENDS]
-    variants.append(Variant("SDPA, a sequence at a time", _one_by_one(inputs), _itself))
-    variants.append(Variant("SDPA, padded batch", _padded(inputs), _itself))
+    variants.append(Variant("SDPA, a sequence at a time", _one_by_one(inputs), itself))
+    variants.append(Variant("SDPA, padded batch", _padded(inputs), itself))
     if inputs.query.is_cuda:
-        variants.append(Variant("torch varlen, keys gathered", _varlen(inputs), _itself))
+        variants.append(Variant("torch varlen, keys gathered", _varlen(inputs), itself))
     return variants
 
 
@@ -108,7 +108,7 @@ def _paged(inputs: AttentionInputs, backend: str) -> Variant:
         return attention.paged_attention(inputs.query[copy], caches[copy], batch)
 
     environment = {"ADJUDGE_ATTENTION": backend}
-    return Variant(BACKENDS[backend], run, _itself, environment=environment)
+    return Variant(BACKENDS[backend], run, itself, environment=environment)
 
 
 def lay_out_pages(inputs: AttentionInputs, block_size: int) -> tuple[list[PagedKV], PagedBatch]:
@@ -237,7 +237,3 @@ def _varlen(inputs: AttentionInputs) -> Callable[[int], Tensor]:
         return output
 
     return run
-
-
-def _itself(output: Tensor) -> Tensor:
-    return output

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from adjudge.bench.length import LengthEffect, length_line, length_of_groups
 from adjudge.bench.run_cost import RunCost
-from adjudge.bench.words import counted
+from adjudge.bench.words import by_reason, counted
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.visible import in_a_line, visible
@@ -71,11 +71,11 @@ def group_table(verdicts: Sequence[GroupVerdict]) -> Table:
 
 def group_lines(summary: GroupSummary) -> list[str]:
     """The run in a few plain sentences."""
-    reasons = "".join(f", {count} {reason}" for reason, count in sorted(summary.abstained.items()))
+    reasons = by_reason(summary.abstained)
     cost = summary.cost
     lines = [
         f"{cost.model}: {counted(summary.groups, 'group')}, {counted(summary.pairs, 'pair')}",
-        f"abstained on {sum(summary.abstained.values())} of {summary.pairs}{reasons}",
+        f"abstained on {sum(summary.abstained.values())} of {summary.pairs}" + (f", {reasons}" if reasons else ""),
         f"length: {length_line(summary.length)}",
         *cost.lines(summary.pairs, "pair"),
     ]

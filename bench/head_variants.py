@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from adjudge.bench.limits import COMPILED, FULL, INDEX, MATMUL, OURS, UNCHECKED, HeadCase
-from adjudge.bench.timing import Variant, cache_bytes
+from adjudge.bench.timing import Variant, cache_bytes, itself
 from adjudge.kernels import RestrictedScores, restricted_logprobs
 from adjudge.kernels.dispatch import kernel_backend
 from adjudge.kernels.restricted_head_arguments import Head, Normalizer, lay_out
@@ -110,10 +110,10 @@ def head_variants(inputs: HeadInputs, case: HeadCase, *, compiled: bool) -> list
     variants = [variant(OURS, ours, of_ours)]
     variants.append(variant(UNCHECKED, _unchecked(inputs, case), _of_scores))
     if case.normalizer == "set":
-        variants.append(variant(INDEX, peer(index_matmul), _itself))
+        variants.append(variant(INDEX, peer(index_matmul), itself))
     variants.append(variant(FULL, peer(full_head), of_full_head))
     if compiled and case.normalizer == "set":
-        variants.append(variant(INDEX + COMPILED, peer(torch.compile(index_matmul, fullgraph=True)), _itself))
+        variants.append(variant(INDEX + COMPILED, peer(torch.compile(index_matmul, fullgraph=True)), itself))
     if compiled:
         variants.append(variant(FULL + COMPILED, peer(torch.compile(full_head, fullgraph=True)), of_full_head))
     if case.normalizer == "both":
@@ -147,7 +147,3 @@ def _unchecked(inputs: HeadInputs, case: HeadCase) -> Callable[[int], dict[str, 
 
 def _of_scores(scores: dict[str, Tensor]) -> Tensor:
     return torch.cat([scores[name] for name in ("logprobs", "full_logprobs") if name in scores], 1)
-
-
-def _itself(logprobs: Tensor) -> Tensor:
-    return logprobs

@@ -56,25 +56,19 @@ NAMES = {
 """What columns are called, here and in the authors' files."""
 
 
-def items_of(
-    rows: Iterable[Row], per_task: int | None = None, characters: int | None = None
-) -> Iterator[dict[str, Any]]:
+def items_of(rows: Iterable[Row], characters: int | None = None) -> Iterator[dict[str, Any]]:
     """Rows of the data set as lines for `adjudge judge --judge tree`, one for each system's output.
 
-    The prompt is the instruction and, where there is one, its information. `per_task` takes that many instructions of
-    each task, the first ones; `characters` shortens the information, the reference and each output to so many, out of
-    the middle, so that openings and endings stay. Raises AdjudgeError naming the line and the column.
+    The prompt is the instruction and, where there is one, its information. `characters` shortens the information, the
+    reference and each output to so many, out of the middle, so that openings and endings stay. Raises AdjudgeError
+    naming the line and the column.
     """
-    taken: dict[str, int] = {}
     for row in rows:
         line = Row(row.place, row.columns | _named(row))
         text = {name: line.text(name, "HoWToBench") for name in ("id", "task", "instruction", "reference")}
         outputs = line.columns.get("outputs")
         if not isinstance(outputs, dict) or not all(isinstance(output, str) for output in outputs.values()):
             raise AdjudgeError(f'{row.place}: "outputs" is missing or not texts by system (needed by HoWToBench)')
-        taken[text["task"]] = taken.get(text["task"], 0) + 1
-        if per_task is not None and taken[text["task"]] > per_task:
-            continue
         information = _shortened(line.optional_text("information", "HoWToBench") or "", characters)
         for system, output in outputs.items():
             yield {

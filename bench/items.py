@@ -12,7 +12,7 @@ from rich.text import Text
 
 from adjudge.bench.length import LengthEffect, length_line, length_of_items
 from adjudge.bench.run_cost import RunCost
-from adjudge.bench.words import counted
+from adjudge.bench.words import by_reason, counted
 from adjudge.engine.score import Reason
 from adjudge.rewards.verdict import Item, Verdict
 from adjudge.rewards.visible import in_a_line, visible
@@ -86,7 +86,7 @@ def item_table(verdicts: Sequence[Verdict], *, width: int) -> Table:
 
 def item_lines(summary: ItemSummary) -> list[str]:
     """The run in a few plain sentences: scores, abstentions, length, tokens, time."""
-    told = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.abstained.items()))
+    told = by_reason(summary.abstained)
     cost = summary.cost
     lines = [
         f"{cost.model}: {counted(summary.items, 'item')}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from adjudge.bench.agreement.statistics import accuracy, coefficients
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
 from adjudge.bench.samples import Sample, draw
+from adjudge.bench.words import by_reason
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
@@ -150,12 +151,11 @@ def table_of(outcomes: Sequence[Outcome]) -> Table:
     for name in ("verdicts", "abstained", "tokens asked", "computed", "1 in", "seconds", "agreement", "of"):
         table.add_column(name, justify="right")
     for one in outcomes:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(one.abstained.items()))
         table.add_row(
             one.judge,
             one.data,
             f"{one.verdicts} of {one.sample}" if one.verdicts < one.sample else str(one.verdicts),
-            reasons or "0",
+            by_reason(one.abstained) or "0",
             f"{one.prompt_tokens:,}",
             f"{one.tokens_computed:,}",
             f"{one.prompt_tokens / one.tokens_computed:.1f}" if one.tokens_computed else "–",
@@ -178,9 +178,9 @@ def write_outcomes(path: Path, outcomes: Sequence[Outcome], model: str, machine:
     write_rows(path, [*Outcome.__struct_fields__, "model", "machine"], rows)
 
 
-def _drawn(data: str, count: int, read: Callable[[Any], Iterator[Any]]) -> Callable[[Path], Sample]:
-    """Reading a sample of so many subjects."""
-    return lambda folder: draw(folder, data, count, read)
+def _drawn(data: str, count: int | None = None, groups: Collection[str] | None = None) -> Callable[[Path], Sample]:
+    """Reading a sample of so many subjects, or all."""
+    return lambda folder: draw(folder, data, count, groups)
 
 
 def _named(judge: str, window: int = WINDOW, **options: Any) -> Callable[[EngineFace, list[Any]], Iterator[Any]]:
@@ -232,16 +232,16 @@ HOWTOBENCH = "howtobench/open.jsonl"
 OPENMEVA, GREETINGS = "openmeva_roc/stories.jsonl", "greetings/labels.jsonl"
 
 TRIALS: tuple[Trial, ...] = (
-    Trial("pairwise", AUTOJ, _drawn(AUTOJ, 300, samples.creative_autoj_pair), _named("pairwise")),
-    Trial("pointwise", HANNA_STORIES, _drawn(HANNA_STORIES, 64, samples.hanna_item), _named("pointwise")),
-    Trial("ensemble", OPENMEVA, _drawn(OPENMEVA, 24, samples.openmeva_item), _ensemble, at_once=True),
-    Trial("rubric", HOWTOBENCH, _drawn(HOWTOBENCH, 8, samples.howtobench_items), _named("rubric", rubric="six")),
+    Trial("pairwise", AUTOJ, _drawn(AUTOJ, 300, samples.CREATIVE), _named("pairwise")),
+    Trial("pointwise", HANNA_STORIES, _drawn(HANNA_STORIES, 64), _named("pointwise")),
+    Trial("ensemble", OPENMEVA, _drawn(OPENMEVA, 24), _ensemble, at_once=True),
+    Trial("rubric", HOWTOBENCH, lambda folder: samples.howtobench_outputs(folder, 8), _named("rubric", rubric="six")),
     Trial("tree", "howtobench", samples.howtobench_systems, _named("tree", 10)),
-    Trial("principle", GREETINGS, _drawn(GREETINGS, 100, samples.greeting_item), _named("principle", language="zh")),
+    Trial("principle", GREETINGS, _drawn(GREETINGS, 100), _named("principle", language="zh")),
     Trial("debate", GREETINGS, lambda folder: samples.greetings_beside_good_ones(folder, 10, 48), _debate),
-    Trial("personal", PERSE_RATED, samples.perse_items, _named("personal")),
-    Trial("personal", PERSE_CHOSEN, samples.perse_pairs, _named("personal of pairs", 1, aspects="interestingness")),
+    Trial("personal", PERSE_RATED, _drawn(PERSE_RATED), _named("personal")),
+    Trial("personal", PERSE_CHOSEN, _drawn(PERSE_CHOSEN), _named("personal of pairs", 1, aspects="interestingness")),
     Trial("tournament", OPENMEVA, lambda folder: samples.openmeva_groups(folder, 40), _tournament),
-    Trial("scalar", PREFERENCES, _drawn(PREFERENCES, 200, samples.greeting_pair), _scalar, True),
+    Trial("scalar", PREFERENCES, _drawn(PREFERENCES, 200), _scalar, True),
 )
 """What `adjudge bench judges` runs."""

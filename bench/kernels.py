@@ -74,9 +74,10 @@ def bench_kernels(
     if output is not None and output.suffix == ".png":
         raise AdjudgeError(f"{output} is the table, and the plot stands beside it as .png: name a .csv")
     if predict is not None:
-        print_predictions(console, predict)
+        made = predictions(predict)
+        print_predictions(console, made)
         if output is not None:
-            write_measurements(output, predictions(predict))
+            write_measurements(output, made)
         return
     if earlier is not None:
         measurements = read_measurements(earlier)

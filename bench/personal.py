@@ -18,7 +18,7 @@ from adjudge.training.readers.questions import ChoiceQuestion, RatingQuestion
 CORRELATIONS = ("Pearson", "Spearman", "Kendall")
 
 
-class Line(msgspec.Struct, frozen=True):
+class StudyLine(msgspec.Struct, frozen=True):
     """One line of a study: who answered after `k` reviews, and what came of the `count` not abstained from.
 
     `measures` are correlations or accuracies by name, `deviations` their standard deviations over orders, `spread` the
@@ -52,7 +52,7 @@ class Chooser(Protocol):
         """A verdict for every pair, in order."""
 
 
-def rating_line(study: str, who: str, k: int, rater: Rater, rated: Sequence[RatingQuestion]) -> Line:
+def rating_line(study: str, who: str, k: int, rater: Rater, rated: Sequence[RatingQuestion]) -> StudyLine:
     """How the scores of a rater go with the readers' own.
 
     A correlation is None where it is not defined: with fewer than three scores, or where all on one side are equal.
@@ -62,10 +62,10 @@ def rating_line(study: str, who: str, k: int, rater: Rater, rated: Sequence[Rati
     abstained = scores.count(None)
     reasons = frozenset(verdict.abstained for verdict in verdicts)
     measures = _correlations(scores, rated)
-    return Line(study, who, k, len(scores) - abstained, abstained, measures, reasons=reasons)
+    return StudyLine(study, who, k, len(scores) - abstained, abstained, measures, reasons=reasons)
 
 
-def orders_line(judge: PersonalJudge, rated: Sequence[RatingQuestion], shuffles: int, seed: int) -> Line:
+def orders_line(judge: PersonalJudge, rated: Sequence[RatingQuestion], shuffles: int, seed: int) -> StudyLine:
     """The judge on the reviews it would show, shuffled several times: the mean of each correlation, its deviation.
 
     All are asked in one call. The `spread` is over the plots without abstention.
@@ -84,7 +84,7 @@ def orders_line(judge: PersonalJudge, rated: Sequence[RatingQuestion], shuffles:
     whole = [column for column in zip(*turns, strict=True) if None not in column]
     spreads = [max(column) - min(column) for column in whole]
     abstained = scores.count(None)
-    return Line(
+    return StudyLine(
         "orders",
         f"judge, {shuffles} orders",
         judge.k,
@@ -99,7 +99,7 @@ def orders_line(judge: PersonalJudge, rated: Sequence[RatingQuestion], shuffles:
 
 def choices_line(
     study: str, who: str, k: int, choosers: Mapping[str, Chooser], chosen: Sequence[ChoiceQuestion]
-) -> Line:
+) -> StudyLine:
     """The share of choices that are the readers' own, by aspect, of a chooser each; an even one is half a hit."""
     measures: dict[str, float | None] = {}
     reasons: set[Reason | None] = set()
@@ -117,7 +117,7 @@ def choices_line(
         count += len(hits)
     known = [value for value in measures.values() if value is not None]
     measures["average"] = fmean(known) if known else None
-    return Line(study, who, k, count, len(chosen) - count, measures, reasons=frozenset(reasons))
+    return StudyLine(study, who, k, count, len(chosen) - count, measures, reasons=frozenset(reasons))
 
 
 def _correlations(scores: Sequence[float | None], rated: Sequence[RatingQuestion]) -> dict[str, float | None]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from adjudge.bench.measurement import write_rows
 from adjudge.bench.perse import Rating, ratings
-from adjudge.bench.personal import CORRELATIONS, Line, choices_line, orders_line, rating_line
+from adjudge.bench.personal import CORRELATIONS, StudyLine, choices_line, orders_line, rating_line
 from adjudge.bench.personal_baselines import MatrixFactorisation, PriorChoice, ReviewerMean
 from adjudge.bench.personal_published import CHOICES, RATINGS
 from adjudge.engine.errors import AdjudgeError
@@ -67,7 +67,9 @@ def plan_of(ks: Sequence[int] | None, asked: Sequence[Question], shuffles: int, 
     return Plan(tuple(ks), shuffles, seed)
 
 
-def study(engine: EngineFace, sides: Sides, plan: Plan, how: How, aspects: Sequence[Aspect] = PERSE) -> Iterator[Line]:
+def study(
+    engine: EngineFace, sides: Sides, plan: Plan, how: How, aspects: Sequence[Aspect] = PERSE
+) -> Iterator[StudyLine]:
     """The lines of all studies of these questions, as they come: first ours, then the baselines, then the paper's."""
     rated = [one for one in sides.asked if isinstance(one, RatingQuestion)]
     if rated:
@@ -80,7 +82,7 @@ def study(engine: EngineFace, sides: Sides, plan: Plan, how: How, aspects: Seque
 
 def study_ratings(
     engine: EngineFace, rated: Sequence[RatingQuestion], known: Sequence[Rating], plan: Plan, how: How
-) -> Iterator[Line]:
+) -> Iterator[StudyLine]:
     """Scores after k reviews, with and without their texts, and with the reviews in other orders."""
     for texts in (True, False):
         for k in plan.ks:
@@ -100,12 +102,12 @@ def study_ratings(
                 "baseline", "matrix factorisation", k, MatrixFactorisation(known, k=k, seed=plan.seed), rated
             )
     for who, k, values in RATINGS:
-        yield Line("paper", who, k, None, None, dict(zip(CORRELATIONS, values, strict=True)))
+        yield StudyLine("paper", who, k, None, None, dict(zip(CORRELATIONS, values, strict=True)))
 
 
 def study_choices(
     engine: EngineFace, chosen: Sequence[ChoiceQuestion], plan: Plan, how: How, aspects: Sequence[Aspect]
-) -> Iterator[Line]:
+) -> Iterator[StudyLine]:
     """Choices after k pairs; each pair is asked about on its own aspect only, and counts for that."""
     named = {row.aspect for row in chosen}
     asked = tuple(aspect for aspect in aspects if aspect.name in named)
@@ -116,10 +118,10 @@ def study_choices(
         yield _counted(engine, partial(choices_line, "k", "judge", k, judges, chosen))
     yield choices_line("baseline", "prior choice", 1, {aspect.name: PriorChoice((aspect,)) for aspect in asked}, chosen)
     for who, values in CHOICES:
-        yield Line("paper", who, 1, None, None, dict(values))
+        yield StudyLine("paper", who, 1, None, None, dict(values))
 
 
-def _counted(engine: EngineFace, make: Callable[[], Line]) -> Line:
+def _counted(engine: EngineFace, make: Callable[[], StudyLine]) -> StudyLine:
     """A line with the tokens that it took."""
     before = engine.stats.tokens_computed
     line = make()
@@ -135,7 +137,7 @@ def _ratings(rated: Sequence[RatingQuestion], known: Sequence[RatingQuestion]) -
     return [Rating(*key, score) for key, score in given.items()]
 
 
-def study_table(lines: Sequence[Line]) -> Table:
+def study_table(lines: Sequence[StudyLine]) -> Table:
     """One line each; "± x" is the standard deviation over orders."""
     names = list(dict.fromkeys(name for line in lines for name in line.measures))
     table = ruled_table()
@@ -150,7 +152,7 @@ def study_table(lines: Sequence[Line]) -> Table:
     return table
 
 
-def write_study(path: Path, lines: Sequence[Line]) -> None:
+def write_study(path: Path, lines: Sequence[StudyLine]) -> None:
     """The same as CSV, whole or not at all; raises AdjudgeError where it cannot be written."""
     names = list(dict.fromkeys(name for line in lines for name in line.measures))
     header = ["study", "who", "k", "count", "abstained", *names, *(f"{name} sd" for name in names), "spread", "tokens"]

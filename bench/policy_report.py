@@ -12,7 +12,7 @@ from rich.text import Text
 from adjudge.bench.length import length_line
 from adjudge.bench.policy_bouts import Against
 from adjudge.bench.policy_wins import HUMAN, PolicyResult, Spread, Wins
-from adjudge.bench.words import percent, signed, span
+from adjudge.bench.words import by_reason, percent, signed, span
 from adjudge.engine.score import Reason
 from adjudge.rewards.visible import visible
 from adjudge.training.pictures import new_figure, save_figure
@@ -150,5 +150,4 @@ def _spread(spread: Spread | None, digits: int = 2) -> str:
 
 
 def _reasons(all_wins: Sequence[Wins]) -> str:
-    counts = sum((Counter(wins.abstained) for wins in all_wins), Counter[Reason]())
-    return ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items()))
+    return by_reason(sum((Counter(wins.abstained) for wins in all_wins), Counter[Reason]()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from rich.console import Console
@@ -49,9 +49,9 @@ def predictions(gpu: str) -> list[Measurement]:
     return made
 
 
-def print_predictions(console: Console, gpu: str) -> None:
+def print_predictions(console: Console, made: Sequence[Measurement]) -> None:
     """Print them as tables that say what they are."""
-    made = predictions(gpu)
+    gpu = made[0].device
     console.print(
         f"PREDICTIONS for one {gpu}, nothing was measured: bytes and FLOPs over {PREDICTED[gpu]}"
         f" (the copy is {COPY_EFFICIENCY:.0%} of the datasheet's bandwidth), bf16;"

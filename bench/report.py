@@ -21,7 +21,7 @@ from adjudge.bench.summary import (
     position_bias,
     worth,
 )
-from adjudge.bench.words import counted, signed
+from adjudge.bench.words import by_reason, counted, signed
 from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.verdict import AspectVerdict, PairVerdict
 from adjudge.rewards.visible import in_a_line, visible
@@ -32,7 +32,7 @@ from adjudge.training.terminal import ruled_table
 
 def summary_lines(summary: RunSummary) -> list[str]:
     """The run in a few plain sentences: agreement, position bias, abstentions, tokens, time."""
-    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.abstained.items()))
+    reasons = by_reason(summary.abstained)
     lines = [
         f"{summary.cost.model}: {counted(summary.pairs, 'pair')}, {counted(len(summary.aspects), 'aspect')}",
         agreement(summary),

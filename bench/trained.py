@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-import msgspec
 import numpy as np
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from adjudge.bench.agreement import statistics
 from adjudge.bench.agreement.baselines import LENGTH, WORDS, apart, ridge, words
-from adjudge.bench.agreement.resampling import Estimate
+from adjudge.bench.agreement.comparison import Line
+from adjudge.bench.agreement.tables import agreement_table
 from adjudge.bench.measurement import write_rows
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.judges.aspects import Aspect
@@ -30,7 +28,7 @@ from adjudge.training.evaluator.questions import NUMBERS, Rated, rated_rows
 from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
 from adjudge.training.evaluator.split import prompts_of
 from adjudge.training.evaluator.targets import expected
-from adjudge.training.terminal import cell
+from adjudge.training.terminal import cell, open_console
 
 UNTRAINED, TRAINED = "untrained model", "trained model"
 MEAN = "mean of the aspect"
@@ -51,16 +49,6 @@ Open = Callable[[bool], EngineFace]
 """Opens the model of a run, trained or not."""
 
 
-class Line(msgspec.Struct, frozen=True):
-    """The figures of one judge on a target; `rows` are those it did not abstain from, of `asked`."""
-
-    target: str
-    judge: str
-    rows: int
-    asked: int
-    figures: dict[str, Estimate]
-
-
 def bench_trained(folder: Path, *, device: str, dtype: str, pairs: int, output: Path | None) -> None:
     """Print, and write as CSV, how well the judge of a run agrees with people on its held-out rows, and its rivals."""
     run = finished_run(folder)
@@ -74,7 +62,9 @@ def bench_trained(folder: Path, *, device: str, dtype: str, pairs: int, output: 
         return Engine(model, adapter=run.adapter if trained else None, device=device, dtype=dtype)
 
     lines = list(trained_lines(run, opened, pairs))
-    _print(lines, run)
+    kind = "preferences" if isinstance(run.recipe, PreferenceRecipe) else "scores"
+    title = f"agreement with people's {kind}, held-out prompts, 95 % intervals over prompts"
+    open_console(140).print(agreement_table(lines, title))
     if output is not None:
         write_lines(output, lines)
         print(f"table: {output}")
@@ -118,7 +108,7 @@ def _line(
     clusters = [prompts[number] for number, _, _ in kept]
     missed = [abs(score - one) for score, one in zip(given, human, strict=True)]
     figures = {**statistics.correlations(given, human, clusters), "error": statistics.mean(missed, clusters)}
-    return Line(target, judge, len(kept), len(slots), figures)
+    return Line(target, judge, len(kept), figures, asked=len(slots))
 
 
 def _people(rated: Sequence[Rated]) -> dict[Slot, float]:
@@ -211,7 +201,7 @@ def _pair_line(
     """The share of pairs on which a judge prefers the chosen response; a tie is half a pair."""
     kept = [(p, one.prompt) for p, one in zip(preferences, held_out, strict=False) if p is not None]
     found = statistics.accuracy([p for p, _ in kept], [1.0] * len(kept), [prompt for _, prompt in kept])
-    return Line("pairs", judge, len(kept), min(len(held_out), asked or len(held_out)), {"accuracy": found})
+    return Line("pairs", judge, len(kept), {"accuracy": found}, asked=min(len(held_out), asked or len(held_out)))
 
 
 def write_lines(path: Path, lines: Sequence[Line]) -> None:
@@ -224,29 +214,3 @@ def write_lines(path: Path, lines: Sequence[Line]) -> None:
         cells = [cell(number, ".4f") for one in figures for number in one.numbers]
         rows.append([line.target, line.judge, line.rows, line.asked, figures[0].clusters, *cells])
     write_rows(path, header, rows)
-
-
-def _print(lines: Sequence[Line], run: Finished) -> None:
-    kind = "preferences" if isinstance(run.recipe, PreferenceRecipe) else "scores"
-    table = Table(
-        title=f"agreement with people's {kind}, held-out prompts, 95 % intervals over prompts",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-    )
-    names = list(lines[0].figures)
-    for column in ("", "judge", "rows", *names):
-        table.add_column(column)
-    before = None
-    for line in lines:
-        rows = str(line.rows) if line.rows == line.asked else f"{line.rows} of {line.asked}"
-        cells = [_shown(line.figures[name]) for name in names]
-        table.add_row(line.target if line.target != before else "", line.judge, rows, *cells)
-        before = line.target
-    Console(width=140).print(table)
-
-
-def _shown(figure: Estimate) -> str:
-    if figure.value is None:
-        return "–"
-    between = "" if figure.interval is None else f" ({figure.interval[0]:z.3f} to {figure.interval[1]:z.3f})"
-    return f"{figure.value:z.3f}{between}"

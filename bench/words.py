@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 def counted(number: int, noun: str) -> str:
     """Such as "1 pair" or "2 pairs"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def by_reason(abstained: Mapping[Any, int]) -> str:
+    """Such as "2 low_mass, 1 timeout", by the reasons' names; nothing where nobody abstained."""
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(abstained.items()))
 
 
 def percent(share: float, digits: int = 0) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from adjudge.bench.machine import describe_machine
-from adjudge.bench.personal import Line
+from adjudge.bench.personal import StudyLine
 from adjudge.bench.personal_studies import plan_of, sides_of, study, study_table, write_study
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
@@ -39,7 +39,7 @@ def study_file(
     how = how_of(options)
     check_fit(run_options.source.model, run_options.source.adapter, "personal", options)
     console = open_console(150, highlight=False)
-    lines: list[Line] = []
+    lines: list[StudyLine] = []
     with stage_run("the questions", path, output, run_options, others=(), table=True) as run:
         engine = run.open()
         asked = KeptEngine(engine, run.book) if how.get("mode") == "reasoned" else engine  # analyses too are kept

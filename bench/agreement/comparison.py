@@ -60,7 +60,8 @@ class Scores(msgspec.Struct, frozen=True):
 class Line(msgspec.Struct, frozen=True):
     """How far one rater agrees with people on one target: figures by name, over the rows that both have rated.
 
-    `of_group` says that the target is some of the rows.
+    `of_group` says that the target is some of the rows, `asked` how many rows the rater was asked about,
+    where that is kept.
     """
 
     target: str
@@ -68,6 +69,7 @@ class Line(msgspec.Struct, frozen=True):
     rows: int
     figures: dict[str, Estimate]
     of_group: bool = False
+    asked: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class Listed(msgspec.Struct):

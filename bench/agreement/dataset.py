@@ -108,7 +108,6 @@ def joined(sets: Sequence[DataSet]) -> DataSet:
         first,
         name=" + ".join(dict.fromkeys(one.name for one in sets)),
         rows=rows,
-        aspects=first.aspects,
         unrated=sum(one.unrated for one in sets),
     )
 

@@ -67,18 +67,13 @@ def load(
     """The rows of all files, of one kind and scale, checked; `scale` overrides the format's.
 
     `characters` shortens long texts of HoWToBench out of their middle. Of several files, the rows without an id are
-    called by their file and number. Raises AdjudgeError naming file, line and
+    called by their file and number; all of WritingBench's count as one. Raises AdjudgeError naming file, line and
     column: an unknown format or name, rows of another form, scores outside the scale, ids that stand twice, no rows.
     """
     if named is not None and named not in FORMATS:
         raise AdjudgeError(f'no format is called "{named[:40]}": choose {", ".join(FORMATS)}')
-    read = {path: read_entries(path) for path in paths}
-    responses = [row for path, rows in read.items() if _is_responses(rows) for row in rows]
-    sets = {
-        path: checked(_loaded(path, rows, responses, named, scale, characters))
-        for path, rows in read.items()
-        if not (_is_responses(rows) and len(read) > 1)
-    }
+    read = _writingbench_together({path: read_entries(path) for path in paths}, named)
+    sets = {path: checked(_loaded(path, rows, named, scale, characters)) for path, rows in read.items()}
     return joined([_apart(one, read[path], path) if len(sets) > 1 else one for path, one in sets.items()])
 
 
@@ -95,10 +90,21 @@ def format_of(rows: Sequence[Row], path: Path) -> str:
     )
 
 
+def _writingbench_together(read: dict[Path, list[Row]], named: str | None) -> dict[Path, list[Row]]:
+    """The same, with all of WritingBench in its first file of requests: a response may answer one of any file."""
+    responses = [path for path, rows in read.items() if _is_responses(rows)]
+    others = [path for path in read if path not in responses]
+    requests = [path for path in others if (named or format_of(read[path], path)) == "writingbench"]
+    if not requests:
+        return read
+    first, *more = requests
+    whole = [row for path in (*requests, *responses) for row in read[path]]
+    return {path: whole if path == first else read[path] for path in others if path not in more}
+
+
 def _loaded(
     path: Path,
     rows: list[Row],
-    responses: Sequence[Row],
     named: str | None,
     scale: tuple[float, float] | None,
     characters: int | None,
@@ -109,8 +115,6 @@ def _loaded(
     read: Read = one.read
     if one.read is rated_texts.howtobench:
         read = partial(rated_texts.howtobench, characters=characters)
-    elif name == "writingbench":
-        rows = [*rows, *responses]
     found = tuple(read(rows, path))
     if not found:
         raise AdjudgeError(f"{path.name} has no text that people have judged: give another file")

@@ -104,7 +104,7 @@ def kendall(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = US
         net, untied_x, untied_y = (
             np.einsum("rc,rc->r", weights_RC @ pairs_CC, weights_RC) for pairs_CC in (both_CC, judge_CC, human_CC)
         )
-        return _ratio(net, np.sqrt(untied_x * untied_y))
+        return ratio(net, np.sqrt(untied_x * untied_y))
 
     return estimate(measure, grouped, how, "it does not exist")
 
@@ -124,7 +124,7 @@ def length_bias(
     def measure(weights_RC: NDArray[np.float64]) -> NDArray[np.float64]:
         xy_R, xz_R, yz_R = (_moments(weights_RC @ sums_C6) for sums_C6 in sums)
         left_R = (1 - xy_R**2) * (1 - yz_R**2)
-        return _ratio(xz_R - xy_R * yz_R, np.sqrt(np.where(left_R > ALIKE, left_R, np.nan)))
+        return ratio(xz_R - xy_R * yz_R, np.sqrt(np.where(left_R > ALIKE, left_R, np.nan)))
 
     return estimate(measure, grouped, how, "people's scores leave nothing over of the judge's, or of length")
 
@@ -256,7 +256,7 @@ def _sums(grouped: Clusters, part_N: NDArray[Any], whole_N: NDArray[Any]) -> NDA
 
 def _quotient(sums_C2: NDArray[np.float64], grouped: Clusters, how: Bootstrap, absent: str) -> Estimate:
     """The sum of one column over that of another."""
-    return estimate(lambda weights_RC: _ratio(*(weights_RC @ sums_C2).T), grouped, how, absent)
+    return estimate(lambda weights_RC: ratio(*(weights_RC @ sums_C2).T), grouped, how, absent)
 
 
 def _unless_alike(found: Estimate, sums_C2: NDArray[np.float64], how: Bootstrap) -> Estimate:
@@ -321,9 +321,10 @@ def _concordance(
     return sums[0], sums[1], sums[2]
 
 
-def _ratio(part: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+def ratio(part: NDArray[np.float64], whole: NDArray[np.float64], least: float = 0.0) -> NDArray[np.float64]:
+    """One over the other; not a number where the whole is `least` or less."""
     ratios = np.full(np.shape(whole), np.nan)
-    np.divide(part, whole, out=ratios, where=whole > 0)
+    np.divide(part, whole, out=ratios, where=whole > least)
     return ratios
 
 

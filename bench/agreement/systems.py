@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from adjudge.bench.agreement.resampling import USUAL, Bootstrap, Clusters, Estimate, estimate
+from adjudge.bench.agreement.statistics import ratio
 
 Array = NDArray[np.float64]
 
@@ -56,7 +57,7 @@ def _estimated(
 
 def _pearson(a_RS: Array, b_RS: Array) -> Array:
     a_RS, b_RS = (column - column.mean(axis=1, keepdims=True) for column in (a_RS, b_RS))
-    return _over((a_RS * b_RS).sum(axis=1), np.sqrt((a_RS**2).sum(axis=1) * (b_RS**2).sum(axis=1)))
+    return ratio((a_RS * b_RS).sum(axis=1), np.sqrt((a_RS**2).sum(axis=1) * (b_RS**2).sum(axis=1)), 1e-12)
 
 
 def _spearman(a_RS: Array, b_RS: Array) -> Array:
@@ -65,13 +66,7 @@ def _spearman(a_RS: Array, b_RS: Array) -> Array:
 
 def _kendall(a_RS: Array, b_RS: Array) -> Array:
     a_RP, b_RP = (np.sign(column[:, :, None] - column[:, None, :]).reshape(len(column), -1) for column in (a_RS, b_RS))
-    return _over((a_RP * b_RP).sum(axis=1), np.sqrt(np.abs(a_RP).sum(axis=1) * np.abs(b_RP).sum(axis=1)))
-
-
-def _over(part_R: Array, whole_R: Array) -> Array:
-    ratios_R = np.full(len(part_R), np.nan)
-    np.divide(part_R, whole_R, out=ratios_R, where=whole_R > 1e-12)
-    return ratios_R
+    return ratio((a_RP * b_RP).sum(axis=1), np.sqrt(np.abs(a_RP).sum(axis=1) * np.abs(b_RP).sum(axis=1)))
 
 
 MEASURES: dict[str, Callable[[Array, Array], Array]] = {

@@ -14,7 +14,7 @@ from adjudge.bench.agreement.comparison import Line
 from adjudge.bench.agreement.resampling import FEWEST_CLUSTERS, Bootstrap, Estimate
 from adjudge.bench.agreement.statistics import Cell
 from adjudge.bench.measurement import write_rows
-from adjudge.bench.words import counted
+from adjudge.bench.words import by_reason, counted
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.whole_file import write_whole
 from adjudge.rewards.visible import in_a_line
@@ -25,6 +25,7 @@ HEADINGS = {
     "spearman": "Spearman",
     "kendall": "Kendall",
     "length_bias": "length bias",
+    "error": "mean error",
     "mse": "MSE",
     "f1": "F1",
     "accuracy": "accuracy",
@@ -71,7 +72,8 @@ def agreement_table(lines: Sequence[Line], title: str | None = None) -> Table:
     for line in lines:
         cells = [_cell(line.figures.get(name)) for name in names]
         of = "" if line.target == earlier else line.target
-        table.add_row(Text(in_a_line(of)), Text(in_a_line(line.judge)), str(line.rows or ""), *cells)
+        rows = str(line.rows or "") if line.asked in (msgspec.UNSET, line.rows) else f"{line.rows} of {line.asked}"
+        table.add_row(Text(in_a_line(of)), Text(in_a_line(line.judge)), rows, *cells)
         earlier = line.target
     return table
 
@@ -111,7 +113,7 @@ def confusion_table(cells: Sequence[Cell]) -> Table:
 
 def abstention_line(setting: Setting) -> str:
     """How many verdicts there are, and how many have no value, by reason."""
-    found = ", ".join(f"{count} {reason}" for reason, count in sorted(setting.abstained.items())) or "0"
+    found = by_reason(setting.abstained) or "0"
     shortened = f"; {counted(setting.truncated, 'text')} shortened to fit" if setting.truncated else ""
     unrated = (
         f"; {counted(setting.unrated, 'text')} of the files left out: nobody rated them" if setting.unrated else ""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.bench.howtobench import SYSTEMS, TABLE_4, items_of
-from adjudge.bench.samples import howtobench_systems
+from adjudge.bench.samples import howtobench_outputs, howtobench_systems
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import Row
@@ -69,12 +69,6 @@ def test_long_texts_keep_their_beginning_and_end() -> None:
     assert first["prompt"] == "Write it.\n\nPoi\n……\nb."
 
 
-def test_so_many_instructions_of_each_task_are_taken_in_order() -> None:
-    many = [OURS | {"id": f"{task}{n}", "task": task} for n in range(3) for task in ("guide", "open")]
-    taken = [item["instruction"] for item in items_of(rows(*many), per_task=2)]
-    assert list(dict.fromkeys(taken)) == ["guide0", "open0", "guide1", "open1"]
-
-
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
@@ -116,3 +110,6 @@ def test_a_sample_has_all_systems_of_one_instruction_of_each_task_and_their_publ
     assert [item.task for item in sample.subjects] == ["completion"] * 10 + ["guide"] * 10 + ["open"] * 10
     assert sample.truth[:10] == list(TABLE_4["completion"].values()) and len(sample.truth) == 30
     assert sample.subjects[0].id == "completion0/deepseek-r1" and len(sample.subjects[0].response) == 404
+    two = howtobench_outputs(tmp_path, 1)
+    assert [item.id.partition("/")[2] for item in two.subjects] == ["gpt-4o-2024-11-20", "Llama-3.3-70B-Instruct"]
+    assert len({item.prompt for item in two.subjects}) == 1 and two.truth == [None, None]

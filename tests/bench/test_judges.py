@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.bench.judges import TRIALS, agreement_of, bench_judges
-from adjudge.bench.samples import (
-    autoj_pair,
-    creative_autoj_pair,
-    draw,
-    greetings_beside_good_ones,
-    openmeva_groups,
-)
+from adjudge.bench.samples import CREATIVE, draw, greetings_beside_good_ones, openmeva_groups
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import GroupVerdict
@@ -64,15 +58,17 @@ def test_groups_agree_by_the_order_within_each() -> None:
 
 def test_a_sample_is_drawn_by_the_names_of_its_set_alone(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", *[autoj(n % 3) for n in range(30)])
-    one, two = (draw(tmp_path, "a.jsonl", 7, autoj_pair) for _ in range(2))
+    one, two = (draw(tmp_path, "a.jsonl", 7) for _ in range(2))
     assert one == two and len(one.subjects) == 7
-    assert draw(tmp_path, "a.jsonl", 99, autoj_pair).truth.count(0.5) == 10
-    assert draw(tmp_path, "a.jsonl", 1, autoj_pair).subjects[0] in [Pair(f"one {n}", "two", "p") for n in range(3)]
+    assert draw(tmp_path, "a.jsonl", 99).truth.count(0.5) == 10
+    assert [pair.id for pair in draw(tmp_path, "a.jsonl", None).subjects] == [str(n) for n in range(1, 31)]
+    [pair] = draw(tmp_path, "a.jsonl", 1).subjects
+    assert pair in [Pair(f"one {n % 3}", "two", "p", id=str(n + 1)) for n in range(30)]
 
 
 def test_only_creative_scenarios_count_as_such(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", autoj(0, "code_generation"), autoj(1, "writing_song_lyrics"))
-    assert draw(tmp_path, "a.jsonl", 9, creative_autoj_pair).truth == [0.0]
+    assert draw(tmp_path, "a.jsonl", 9, CREATIVE).truth == [0.0]
 
 
 def test_greetings_are_debated_beside_good_ones_that_are_not_among_them(tmp_path: Path) -> None:
@@ -86,10 +82,10 @@ def test_greetings_are_debated_beside_good_ones_that_are_not_among_them(tmp_path
 
 
 def test_stories_of_one_prompt_are_one_group(tmp_path: Path) -> None:
-    rows = [{"prompt": f"p{n % 2}", "story": f"s{n}", "human": float(n)} for n in range(6)]
+    rows = [{"prompt": f"p{n % 2}", "story": f"s{n}", "human": float(n)} for n in range(1, 6)]
     write_lines(tmp_path / "openmeva_roc/stories.jsonl", *rows)
     sample = openmeva_groups(tmp_path, 1)
-    assert sorted(sample.subjects[0].responses) == ["s0", "s2", "s4"]
+    assert sorted(sample.subjects[0].responses) == ["s2", "s4"]
     assert all(
         float(story[1:]) == human for story, human in zip(sample.subjects[0].responses, sample.truth[0], strict=True)
     )
@@ -97,10 +93,10 @@ def test_stories_of_one_prompt_are_one_group(tmp_path: Path) -> None:
 
 def test_files_that_are_not_what_they_should_be_are_named(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", {"prompt": "p"})
-    with pytest.raises(AdjudgeError, match=r"a\.jsonl has other columns.*'response 1'"):
-        draw(tmp_path, "a.jsonl", 1, autoj_pair)
-    with pytest.raises(AdjudgeError, match="name the folder of the data sets"):
-        draw(tmp_path, "b.jsonl", 1, autoj_pair)
+    with pytest.raises(AdjudgeError, match=r"line 1 of a\.jsonl has the columns prompt, which are those of no known"):
+        draw(tmp_path, "a.jsonl", 1)
+    with pytest.raises(AdjudgeError, match=r"cannot read .*b\.jsonl"):
+        draw(tmp_path, "b.jsonl", 1)
     with pytest.raises(AdjudgeError, match=r"has none of .*autoj.*: name another"):
         bench_judges(tmp_path, only=["pairwise"], output=None, **TINY)
     with pytest.raises(AdjudgeError, match="no trial of poetry: choose from pairwise"):

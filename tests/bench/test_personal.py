@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from adjudge.bench.perse import Rating
-from adjudge.bench.personal import CORRELATIONS, Line, choices_line, orders_line, rating_line
+from adjudge.bench.personal import CORRELATIONS, StudyLine, choices_line, orders_line, rating_line
 from adjudge.bench.personal_baselines import MatrixFactorisation, PriorChoice, ReviewerMean
 from adjudge.engine.engine import Engine
 from adjudge.rewards.judges.aspects import PERSE
@@ -59,7 +59,7 @@ class Says:
         ]
 
 
-def rated_by(scores: Sequence[float | None], human: Sequence[float]) -> Line:
+def rated_by(scores: Sequence[float | None], human: Sequence[float]) -> StudyLine:
     rows = [msgspec.structs.replace(RATED[0], score=score) for score in human]
     return rating_line("k", "x", 3, Says(scores), rows)
 

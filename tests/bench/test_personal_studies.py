@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from adjudge.bench.personal import Line, orders_line
+from adjudge.bench.personal import StudyLine, orders_line
 from adjudge.bench.personal_baselines import MatrixFactorisation, ReviewerMean
 from adjudge.bench.personal_studies import Plan, plan_of, sides_of, study, study_table, write_study
 from adjudge.engine.engine import Engine
@@ -37,7 +37,7 @@ def tiny() -> Engine:
     return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
 
 
-def by_name(lines: list[Line]) -> dict[tuple[str, int | None], Line]:
+def by_name(lines: list[StudyLine]) -> dict[tuple[str, int | None], StudyLine]:
     return {(f"{line.study} {line.who}", line.k): line for line in lines}
 
 
@@ -129,8 +129,8 @@ def test_nothing_is_computed_twice_with_a_journal(tiny: Engine, tmp_path: Path) 
 
 def test_the_table_and_the_file_say_the_same(tmp_path: Path) -> None:
     lines = [
-        Line("orders", "judge, 3 orders", 2, 6, 1, {"Kendall": 0.25}, {"Kendall": 0.125}, 1.5, 321),
-        Line("paper", "[GPT-4]", 3, None, None, {"Kendall": 0.253}),
+        StudyLine("orders", "judge, 3 orders", 2, 6, 1, {"Kendall": 0.25}, {"Kendall": 0.125}, 1.5, 321),
+        StudyLine("paper", "[GPT-4]", 3, None, None, {"Kendall": 0.253}),
     ]
     console = Console(file=io.StringIO(), width=120)
     console.print(study_table(lines))

@@ -149,6 +149,28 @@ def test_writingbench_joins_requests_and_responses(tmp_path: Path) -> None:
         load([requests, responses])
 
 
+def test_a_response_of_writingbench_may_answer_a_request_of_any_file(tmp_path: Path) -> None:
+    asked = [write_lines(tmp_path / f"{n}.jsonl", {"index": n, "query": f"Write {n}."}) for n in (1, 2)]
+    answers = [{"index": n, "response": f"Written {n}.", "score": n} for n in (2, 1)]
+    read = load([*asked, write_lines(tmp_path / "model.jsonl", *answers)])
+    assert [(row.id, row.item.prompt, row.item.response) for row in read.rows] == [
+        ("1", "Write 2.", "Written 2."),
+        ("2", "Write 1.", "Written 1."),
+    ]
+    with pytest.raises(AdjudgeError, match="line 1 of 2.jsonl: its index 1 is that of line 1 of 1.jsonl too"):
+        load([asked[0], write_lines(asked[1], {"index": 1, "query": "Another."})])
+
+
+def test_texts_with_an_index_are_no_responses_where_no_file_has_requests(tmp_path: Path) -> None:
+    good, bad = (
+        write_lines(tmp_path / f"{label}.jsonl", {"index": 1, "prompt": "p", "response": f"r{label}", "label": label})
+        for label in (1, 0)
+    )
+    assert [row.overall for row in load([good, bad]).rows] == [1.0, 0.0]
+    with pytest.raises(AdjudgeError, match="which are those of no known data set"):
+        load([write_lines(path, {"index": 1, "response": "r"}) for path in (good, bad)])
+
+
 def test_autoj_labels_are_the_first_the_second_and_a_tie(tmp_path: Path) -> None:
     row = {"scenario": "chitchat", "prompt": "Hi", "response 1": "A", "response 2": "B"}
     path = write_lines(tmp_path / "a.jsonl", *(row | {"label": label} for label in (0, 1, 2)))
