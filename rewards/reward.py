@@ -13,7 +13,8 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import Text, grouped
+from adjudge.rewards.grouping import Text
+from adjudge.rewards.trainers.samples import grouped
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
