@@ -19,12 +19,12 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.judges.published_rubrics import open_rubric
 from adjudge.rewards.judges.retrieval import EngineEmbedder
+from adjudge.rewards.judges.rubric_scoring import Form
 from adjudge.rewards.rows import Row, number_of
 from adjudge.rewards.wire import ITEM_COLUMNS, rubric_item_of
 from adjudge.training.attrition import show_attrition
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.rubrics.corpus import Page, read_corpus
-from adjudge.training.rubrics.filtering import Form
 from adjudge.training.rubrics.mining import Mined, Miner, Mining, check_sampling, fixed_rows, given_answers, item_rows
 from adjudge.training.rubrics.questions import Question, read_questions
 from adjudge.training.rubrics.schemes import SchemeRow, check_schemes, compare_schemes, judge_schemes
