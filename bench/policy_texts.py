@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +14,13 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.models.adapters import read_adapter
 from adjudge.engine.models.sources import resolve
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import PASSING
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.grouping import text_of
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges.asking import seed_of
 from adjudge.rewards.rows import Row
+from adjudge.training.once import once
 from adjudge.training.prompts import messages
 
 if TYPE_CHECKING:
@@ -91,24 +90,24 @@ class Writer:
         self._who = identity_of(policy, device, dtype)
 
     def write(
-        self, openings: Sequence[Opening], samples: range, written: Callable[[int], None] = lambda count: None
+        self, openings: Sequence[Opening], samples: range, written: Callable[[], object] = lambda: None
     ) -> list[Text]:
         """The texts to all prompts, those of one prompt together; equal prompts have the same, written once.
 
-        `written` is told how many more there are.
+        `written` is called for each of them.
         """
         wanted = [(place, sample) for place in range(len(openings)) for sample in samples]
-        keys = {wish: self.key(openings[wish[0]], wish[1]) for wish in wanted}
-        known = {key: msgspec.json.decode(raw, type=Kept) for key, raw in self.journal.get(keys.values()).items()}
-        written(sum(key in known for key in keys.values()))
-        missing = list({key: wish for wish, key in keys.items() if key not in known}.values())
-        asked_for = Counter(keys.values())
-        for wish, completion in self._answers(openings, missing):
-            text = known[keys[wish]] = _kept(completion)
-            if text.ended not in PASSING:
-                self.journal.put(keys[wish], msgspec.json.encode(text))
-            written(asked_for[keys[wish]])
-        return [Text(*wish, **msgspec.structs.asdict(known[key])) for wish, key in keys.items()]
+        keys = [self.key(openings[place], sample) for place, sample in wanted]
+
+        def ask(new: list[int]) -> Iterator[tuple[int, Kept]]:
+            return self._answers(openings, [wanted[number] for number in new])
+
+        pack, unpack = msgspec.json.encode, msgspec.json.Decoder(Kept).decode
+        texts = {}
+        for number, kept in once(self.journal, keys, ask, pack=pack, unpack=unpack, ended=lambda text: text.ended):
+            texts[number] = Text(*wanted[number], **msgspec.structs.asdict(kept))
+            written()
+        return [texts[number] for number in range(len(wanted))]
 
     def key(self, opening: Opening, sample: int) -> str:
         """The journal's key: everything that decides the text."""
@@ -117,16 +116,12 @@ class Writer:
         own |= {"turns": [(role, well_formed(text)) for role, text in opening.turns]} if opening.turns else {}
         return content_key(policy=self._who, writing=self.writing, prompt=prompt, sample=sample, **own)
 
-    def _answers(
-        self, openings: Sequence[Opening], missing: Sequence[tuple[int, int]]
-    ) -> Iterator[tuple[tuple[int, int], Completion]]:
-        if not missing:
-            return
+    def _answers(self, openings: Sequence[Opening], missing: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Kept]]:
         engine = self._opened()
         asked = [self._prompt(engine, openings[place]) for place, _ in missing]
         seeds = [seed_of(self.writing.seed, _plain(openings[place].prompt), sample, 0) for place, sample in missing]
         for number, completion in engine.generate_iter(asked, self.writing.sampling, seeds=seeds):
-            yield missing[number], completion
+            yield number, _kept(completion)
         engine.sleep()  # the next one's memory
 
     def _prompt(self, engine: EngineFace, opening: Opening) -> Prompt | str:

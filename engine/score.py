@@ -10,6 +10,8 @@ import msgspec
 
 Reason = Literal["unparsable", "low_mass", "timeout", "non_finite", "too_long", "cancelled", "unsupported"]
 """Why there is no value: the reasons to abstain."""
+LEAST_MASS = 0.01
+"""Label mass below which a score abstains, where nobody says otherwise."""
 PASSING: tuple[Reason, ...] = ("timeout", "cancelled")
 """Those that lie in the moment, not in the texts."""
 UNKEPT: tuple[Reason, ...] = (*PASSING, "unsupported")

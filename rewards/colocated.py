@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from threading import Lock
 from typing import Any
@@ -38,11 +38,6 @@ class Colocated(Around):
         super().__init__(inside(reward, "what is colocated"))
         self.sleep = sleep
         self.policy = policy if policy is None or isinstance(policy, PolicyWeights) else PolicyWeights(policy)
-
-    @property
-    def metrics(self) -> Mapping[str, float]:
-        """What the reward keeps for a trainer's log."""
-        return getattr(self.reward, "metrics", {})
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""

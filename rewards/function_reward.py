@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.engine.score import Reason, Score
+from adjudge.engine.score import LEAST_MASS, Reason, Score
 from adjudge.rewards.group import Group
 from adjudge.rewards.judges.judge import checked_engine
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
@@ -17,8 +17,6 @@ Given = float | Score | tuple[None, Reason] | None
 """What a function of one's own says of a completion: a reward, an engine's score, or why there is none."""
 Function = Callable[..., Sequence[Given]]
 """A function of one's own, called as `function(prompts=…, completions=…, **columns)`: a number or None for each."""
-LEAST_MASS = 0.01
-"""Label mass below which a score abstains, as a judge's does unless it is told otherwise."""
 
 
 class FunctionReward(Reward):

@@ -1,9 +1,8 @@
-"""From a trainer's flat lists to groups: prompts and completions, plain or conversational, with their columns."""
+"""Prompts and completions, plain or conversational, and their columns: what they say, and when they say the same."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
@@ -12,29 +11,6 @@ from adjudge.rewards.group import Group
 
 Text = str | Sequence[Mapping[str, Any]]
 """A text, or the messages of a conversation, each with its `role` and `content`."""
-
-NOT_COLUMNS = ("trainer_state", "log_extra", "log_metric")
-"""What trainers pass besides the columns of their data."""
-
-
-def grouped(prompts: Sequence[Text], completions: Sequence[Text], columns: Mapping[str, Any]) -> list[Group]:
-    """The groups of a call: runs of completions whose prompt, `id` and `reference` are equal, in order.
-
-    Each column has a value for each completion, of any kind (`same` compares them): see `columns_of`. Equal rows of a
-    data set that follow each other are one run: give them a column `id` that tells them apart. Raises AdjudgeError
-    naming the column, or the place of a prompt or completion that is no text.
-    """
-    count = len(completions)
-    prompts = listed("prompts", prompts, count)
-    own = {name: listed(name, column, count) for name, column in columns.items() if name not in NOT_COLUMNS}
-    rows = [{name: values[place] for name, values in own.items()} for place in range(count)]
-    responses = [text_of(completion, f"completions[{place}]") for place, completion in enumerate(completions)]
-    known = [(prompt, row.get("id"), row.get("reference")) for prompt, row in zip(prompts, rows, strict=True)]
-    starts = [place for place in range(count) if place == 0 or not same(known[place], known[place - 1])]
-    return [
-        _group(prompts[start], responses[start:end], rows[start:end], start)
-        for start, end in pairwise([*starts, count])
-    ]
 
 
 def is_column(value: Any) -> bool:
@@ -122,16 +98,6 @@ def place_of(group: Group, number: int) -> str:
     name = f'group "{group.id}"' if group.id else f"group {number}"
     words = " ".join(well_formed(group.prompt[:300]).split())
     return f'{name}, prompt "{words if len(words) <= 60 else words[:60] + "…"}"'
-
-
-def _group(prompt: Text, responses: Sequence[str], rows: Sequence[Mapping[str, Any]], start: int) -> Group:
-    place = f"prompts[{start}]"
-    columns, apart = columns_of(rows)
-    reference, name = columns.pop("reference", None), columns.pop("id", None)
-    if reference is not None and not isinstance(reference, str):
-        raise AdjudgeError(f'"reference"[{start}] is {_described(reference)}: give a string')
-    text, turns = text_of(prompt, place), turns_of(prompt, place)
-    return Group(text, tuple(responses), reference or None, "" if name is None else str(name), columns, turns, apart)
 
 
 def _content(message: Mapping[str, Any], place: str) -> str:

@@ -14,6 +14,7 @@ from adjudge.rewards.judges.asking import Mode
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.comparing import Orders
 from adjudge.rewards.judges.kinds import JudgeName, Kind, takers
+from adjudge.rewards.judges.rubric_scoring import Form, Scheme
 from adjudge.rewards.judges.template import Layout
 from adjudge.rewards.queries import response_of
 from adjudge.rewards.rows import Row, encodable
@@ -47,12 +48,12 @@ class JudgeRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_o
     items: list[dict[str, Any]] | None = None
     orders: Orders | None = None
     rubric: Literal["six", "igniting", "writing"] | None = None
-    scheme: Literal["fixed", "free", "binary"] | None = None
+    scheme: Scheme | None = None
     without: str | None = None
     weights: str | None = None
     k: int | None = None
     override: float | None = None
-    form: Literal["fixed", "parity"] | None = None
+    form: Form | None = None
     mode: Mode | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     temperature: Annotated[float, msgspec.Meta(ge=0)] | None = None

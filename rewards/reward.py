@@ -6,6 +6,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +14,8 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import Text, grouped
+from adjudge.rewards.grouping import Text
+from adjudge.rewards.trainers.samples import grouped
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -90,6 +92,8 @@ class Reward(ABC):
     """
 
     name: str = "adjudge"
+    metrics: Mapping[str, float] = MappingProxyType({})
+    """What it keeps of itself for a trainer's log."""
 
     @abstractmethod
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
@@ -149,10 +153,15 @@ class Reward(ABC):
 
 
 class Around(Reward):
-    """A reward around another, with its name, its engines, what it can pay and whether it takes tokens."""
+    """A reward around another, with its name, metrics, engines, what it can pay and whether it takes tokens."""
 
     def __init__(self, reward: Reward) -> None:
         self.reward, self.name = reward, reward.name
+
+    @property
+    def metrics(self) -> Mapping[str, float]:  # type: ignore[override]
+        """What the reward inside keeps."""
+        return self.reward.metrics
 
     @property
     def below_zero(self) -> bool:

@@ -104,12 +104,10 @@ def id_of(row: Row, number: int) -> str:
 
 
 def number_of(value: Any) -> float | None:
-    """The finite number that a column holds, in a CSV file as text; None for what is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
+    """The finite number that a column holds, in a CSV file as text; None for what is none, and for true and false."""
     try:
-        number = float(value)
-    except (ValueError, OverflowError):
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
 

@@ -110,14 +110,9 @@ def _engine(default: str, model_option: object) -> Group:
     return Group(make)
 
 
-def not_both(resume: bool, overwrite: bool) -> None:
-    """Refuse to continue a run and to forget it."""
+def _earlier(resume: Resume = False, overwrite: Overwrite = False) -> Earlier:
     if resume and overwrite:
         raise AdjudgeError("--resume continues an earlier run and --overwrite forgets it: leave one out")
-
-
-def _earlier(resume: Resume = False, overwrite: Overwrite = False) -> Earlier:
-    not_both(resume, overwrite)
     return "resume" if resume else "overwrite" if overwrite else "refuse"
 
 

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from adjudge.cli.groups import Group, not_both, with_groups
-from adjudge.cli.options import Overwrite, run_option
+from adjudge.cli.groups import EarlierRun, with_groups
 
 train = typer.Typer(
     help="Train policies (grpo, sft) and judges (direct, reward, house), and compare them.", no_args_is_help=True
@@ -21,18 +20,6 @@ RunOutput = Annotated[
 ]
 
 
-def _earlier(
-    resume: Annotated[bool, run_option("--resume", help="Go on after the last checkpoint of the output.")] = False,
-    overwrite: Overwrite = False,
-) -> dict[str, bool]:
-    not_both(resume, overwrite)
-    return {"resume": resume, "overwrite": overwrite}
-
-
-EarlierTraining = Annotated[dict[str, bool], Group(_earlier)]
-"""What becomes of an earlier run in the same folder."""
-
-
 @train.command("grpo")
 @with_groups
 def train_grpo(
@@ -43,7 +30,7 @@ def train_grpo(
         str | None, typer.Option(help="Guards that end it, by commas: length, canary, degenerate, injection, collapse.")
     ] = None,
     *,
-    earlier: EarlierTraining,
+    earlier: EarlierRun,
 ) -> None:
     """Train a policy with GRPO on a reward of judges and checks.
 
@@ -59,7 +46,7 @@ def train_grpo(
     """
     from adjudge.commands.train import train_grpo_file
 
-    train_grpo_file(recipe, **earlier, stop_on=stop_on, seed=seed, output=output)
+    train_grpo_file(recipe, earlier=earlier, stop_on=stop_on, seed=seed, output=output)
 
 
 @train.command("sft")
@@ -69,7 +56,7 @@ def train_sft(
     seed: Seed = None,
     output: RunOutput = None,
     *,
-    earlier: EarlierTraining,
+    earlier: EarlierRun,
 ) -> None:
     """Train a policy on the responses of a file: a cold start before GRPO, or the baseline beside it.
 
@@ -80,7 +67,7 @@ def train_sft(
     """
     from adjudge.commands.train import train_sft_file
 
-    train_sft_file(recipe, **earlier, seed=seed, output=output)
+    train_sft_file(recipe, earlier=earlier, seed=seed, output=output)
 
 
 @train.command("curves")

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from adjudge.cli.groups import RunToJudge, with_groups, written
+from adjudge.cli.groups import EarlierRun, RunToJudge, with_groups, written
 from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, beside, output_beside
-from adjudge.cli.train import EarlierTraining, RunOutput, Seed
+from adjudge.cli.train import RunOutput, Seed
 from adjudge.commands.writing_options import Writing
 
 Rows = Annotated[
@@ -24,7 +24,7 @@ def train_direct(
     seed: Seed = None,
     output: RunOutput = None,
     *,
-    earlier: EarlierTraining,
+    earlier: EarlierRun,
 ) -> None:
     """Train a judge that scores without writing: its answer distribution becomes that of people's scores.
 
@@ -34,7 +34,7 @@ def train_direct(
     """
     from adjudge.commands.train_judges import train_direct_file
 
-    train_direct_file(recipe, data=data, **earlier, seed=seed, output=output)
+    train_direct_file(recipe, data=data, earlier=earlier, seed=seed, output=output)
 
 
 @with_groups
@@ -44,7 +44,7 @@ def train_reward(
     seed: Seed = None,
     output: RunOutput = None,
     *,
-    earlier: EarlierTraining,
+    earlier: EarlierRun,
 ) -> None:
     """Train a reward model (Bradley-Terry) on which of two responses people preferred.
 
@@ -53,7 +53,7 @@ def train_reward(
     """
     from adjudge.commands.train_judges import train_reward_file
 
-    train_reward_file(recipe, data=data, **earlier, seed=seed, output=output)
+    train_reward_file(recipe, data=data, earlier=earlier, seed=seed, output=output)
 
 
 @with_groups
@@ -65,7 +65,7 @@ def train_house(
     seed: Seed = None,
     output: RunOutput = None,
     *,
-    earlier: EarlierTraining,
+    earlier: EarlierRun,
 ) -> None:
     """Train a judge of stories without people's scores: it learns how far a text was taken down from its author's.
 
@@ -75,7 +75,7 @@ def train_house(
     """
     from adjudge.commands.train_judges import train_house_file
 
-    train_house_file(recipe, data=data, **earlier, seed=seed, output=output)
+    train_house_file(recipe, data=data, earlier=earlier, seed=seed, output=output)
 
 
 @with_groups

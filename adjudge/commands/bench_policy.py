@@ -128,9 +128,7 @@ def _write(
         for policy in policies:
             progress.update(task, description=f"writing: {Path(policy.name).name}")
             writer = Writer(policy, writing, book, device=device, dtype=dtype)
-            written[policy.name] = writer.write(
-                openings, wanted[policy.name], lambda count: progress.advance(task, count)
-            )
+            written[policy.name] = writer.write(openings, wanted[policy.name], lambda: progress.advance(task))
     return written
 
 

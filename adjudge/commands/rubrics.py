@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.judges.published_rubrics import open_rubric
 from adjudge.rewards.judges.retrieval import EngineEmbedder
-from adjudge.rewards.rows import Row
+from adjudge.rewards.judges.rubric_scoring import Form
+from adjudge.rewards.rows import Row, number_of
 from adjudge.rewards.wire import ITEM_COLUMNS, rubric_item_of
 from adjudge.training.attrition import show_attrition
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.rubrics.corpus import Page, read_corpus
-from adjudge.training.rubrics.filtering import Form
 from adjudge.training.rubrics.mining import Mined, Miner, Mining, check_sampling, fixed_rows, given_answers, item_rows
 from adjudge.training.rubrics.questions import Question, read_questions
 from adjudge.training.rubrics.schemes import SchemeRow, check_schemes, compare_schemes, judge_schemes
@@ -140,11 +139,8 @@ def _label(row: Row, name: str) -> float | None:
     value = row.columns.get(name)
     if value in (None, ""):
         return None
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
+    number = float(value) if isinstance(value, bool) else number_of(value)
+    if number is None:
         raise AdjudgeError(f'{row.place}: "{name}" is {str(value)[:40]!r}, not a number: mend it, or name --label')
     return number
 

@@ -10,7 +10,7 @@ from typing import Any
 from adjudge.commands.output import check_apart, check_output, open_output_anew
 from adjudge.commands.rows import columns_suggested, named_rows
 from adjudge.engine.errors import AdjudgeError, LabelError
-from adjudge.engine.score import Score
+from adjudge.engine.score import LEAST_MASS, Score
 from adjudge.engine.text.labels import Labels, check_labels
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.rewards.rows import Row
@@ -18,8 +18,6 @@ from adjudge.rewards.wire import json_line, labels_of, with_columns
 from adjudge.training.progress import bar
 
 WINDOW = 256
-LEAST_MASS = 0.01
-"""Below which judges abstain."""
 
 
 def score_file(

@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 
 from adjudge.commands.output import FULL, check_writable
 from adjudge.commands.resumable import keeping
+from adjudge.commands.run_options import Earlier
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.changes import Change, changes, left_out
 from adjudge.training.curves import draw_curves
@@ -39,7 +40,7 @@ NEEDED = ("trl", "peft", "datasets", "accelerate")
 
 
 def train_grpo_file(
-    path: Path, *, stop_on: str | None = None, seed: int | None = None, output: Path | None = None, **earlier: bool
+    path: Path, *, earlier: Earlier, stop_on: str | None = None, seed: int | None = None, output: Path | None = None
 ) -> None:
     """Train the policy of a GRPO recipe; mistakes in the recipe are found before any model is loaded."""
     recipe = read_grpo_recipe(path).changed(seed, output)
@@ -48,22 +49,22 @@ def train_grpo_file(
     need_extras()
     from adjudge.training.grpo import train_grpo
 
-    carry_out(train_grpo, recipe, "reward on held-out prompts", **earlier)
+    carry_out(train_grpo, recipe, "reward on held-out prompts", earlier)
 
 
-def train_sft_file(path: Path, *, seed: int | None = None, output: Path | None = None, **earlier: bool) -> None:
+def train_sft_file(path: Path, *, earlier: Earlier, seed: int | None = None, output: Path | None = None) -> None:
     """Train the policy of a supervised recipe; mistakes in the recipe are found before any model is loaded."""
     recipe = read_sft_recipe(path).changed(seed, output)
     need_extras()
     from adjudge.training.sft import train_sft
 
-    carry_out(train_sft, recipe, "loss on held-out rows", **earlier)
+    carry_out(train_sft, recipe, "loss on held-out rows", earlier)
 
 
-def carry_out(train: Callable[..., Run], recipe: Recipe, measured: str, *, resume: bool, overwrite: bool) -> Run:
+def carry_out(train: Callable[..., Run], recipe: Recipe, measured: str, earlier: Earlier) -> Run:
     """Train, and print what the run came to, `measured` before and after, and where it stands."""
     with stoppable(recipe.output):
-        run = train(recipe, resume=resume, overwrite=overwrite, status=say)
+        run = train(recipe, resume=earlier == "resume", overwrite=earlier == "overwrite", status=say)
     if run.main:
         if run.before is not None and run.after is not None:
             print(f"{measured}: {run.before:.4f} before, {run.after:.4f} after {run.step} steps")

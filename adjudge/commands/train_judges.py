@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from adjudge.commands.run_options import Earlier
 from adjudge.commands.train import carry_out, need_extras
 from adjudge.training.evaluator.recipe import DirectRecipe, JudgeRecipe, PreferenceRecipe, read_judge_recipe
 from adjudge.training.house.recipe import read_house_recipe
@@ -15,36 +16,40 @@ if TYPE_CHECKING:
     from adjudge.training.run import Run
 
 
-def train_direct_file(path: Path, *, data: Path | None, seed: int | None, output: Path | None, **earlier: bool) -> None:
+def train_direct_file(
+    path: Path, *, data: Path | None, earlier: Earlier, seed: int | None, output: Path | None
+) -> None:
     """Train the direct evaluator of a recipe; mistakes in the recipe are found before any model is loaded."""
     recipe = read_judge_recipe(path, DirectRecipe, data=data).changed(seed, output)
     need_extras()
     from adjudge.training.evaluator.direct import train_direct
 
-    run = carry_out(train_direct, recipe, "loss on held-out rows", **earlier)
+    run = carry_out(train_direct, recipe, "loss on held-out rows", earlier)
     if run.main:
         options = {"judge": recipe.judge.name, **recipe.judge.options}
         _show_use(recipe, run, [text for name, value in options.items() for text in (_option(name), str(value))])
 
 
-def train_reward_file(path: Path, *, data: Path | None, seed: int | None, output: Path | None, **earlier: bool) -> None:
+def train_reward_file(
+    path: Path, *, data: Path | None, earlier: Earlier, seed: int | None, output: Path | None
+) -> None:
     """Train the reward model of a recipe; mistakes in the recipe are found before any model is loaded."""
     recipe = read_judge_recipe(path, PreferenceRecipe, data=data).changed(seed, output)
     need_extras()
     from adjudge.training.evaluator.preference import train_reward
 
-    run = carry_out(train_reward, recipe, "share of held-out pairs in people's order", **earlier)
+    run = carry_out(train_reward, recipe, "share of held-out pairs in people's order", earlier)
     if run.main:
         _show_use(recipe, run, ["--judge", "scalar"])
 
 
-def train_house_file(path: Path, *, data: Path | None, seed: int | None, output: Path | None, **earlier: bool) -> None:
+def train_house_file(path: Path, *, data: Path | None, earlier: Earlier, seed: int | None, output: Path | None) -> None:
     """Train the house judge of a recipe; mistakes in the recipe are found before any model is loaded."""
     recipe = read_house_recipe(path, data=data).changed(seed, output)
     need_extras()
     from adjudge.training.house.house import train_house
 
-    run = carry_out(train_house, recipe, "rank correlation on held-out texts", **earlier)
+    run = carry_out(train_house, recipe, "rank correlation on held-out texts", earlier)
     if run.main:
         _show_model(recipe, run, ["--judge", "pointwise"])
 

@@ -78,11 +78,6 @@ def finite(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 
-def metrics_of(reward: Reward) -> dict[str, float]:
-    """What a reward keeps of itself for a trainer's log, where it keeps anything."""
-    return dict(getattr(reward, "metrics", {}))
-
-
 def checked_limit(name: str, value: float) -> float:
     """The limit; raises AdjudgeError for NaN, which nothing is above."""
     if math.isnan(value):

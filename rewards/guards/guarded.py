@@ -18,7 +18,7 @@ from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard
 from adjudge.rewards.guards.collapse import CollapseGuard
-from adjudge.rewards.guards.guard import UNKNOWN, Guard, GuardTripped, metrics_of
+from adjudge.rewards.guards.guard import UNKNOWN, Guard, GuardTripped
 from adjudge.rewards.guards.layer import Layer
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
@@ -145,9 +145,9 @@ class Guarded(Layer):
         self._lock = Lock()
 
     @property
-    def metrics(self) -> Metrics:
+    def metrics(self) -> Mapping[str, float]:  # type: ignore[override]
         """What there is to log: while not `learning` what the reward inside has, for the guards have seen nothing."""
-        return self._metrics if self.learning else metrics_of(self.reward)
+        return self._metrics if self.learning else self.reward.metrics
 
     @property
     def state(self) -> GuardedState:
@@ -261,7 +261,7 @@ class Guarded(Layer):
             f"guards/{guard}/{measure}": value for guard, row in readings.items() for measure, value in row.items()
         }
         self._metrics = {
-            **metrics_of(self.reward),
+            **self.reward.metrics,
             **measured,
             "guards/over": float(len(self.over)),
             "guards/failed": float(self.failed),

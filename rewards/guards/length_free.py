@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.guard import metrics_of
 from adjudge.rewards.guards.layer import Layer
 from adjudge.rewards.guards.length import PER, judged_rewards, judged_words, length_points
 from adjudge.rewards.length_trend import Points, centred
@@ -86,10 +85,10 @@ class LengthFree(Layer):
         return True
 
     @property
-    def metrics(self) -> dict[str, float]:
+    def metrics(self) -> Mapping[str, float]:  # type: ignore[override]
         """The slope as it stands, beside what the reward inside keeps of itself."""
         return {
-            **metrics_of(self.reward),
+            **self.reward.metrics,
             "length_free/slope": PER * self.state.slope,
             "length_free/groups": float(self.state.groups),
         }

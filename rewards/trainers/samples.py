@@ -10,9 +10,12 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import columns_of, is_column, listed, same, text_of, turns_of
+from adjudge.rewards.grouping import Text, columns_of, is_column, listed, same, text_of, turns_of
 
 Turns = Literal["all", "own", "last"]
+
+NOT_COLUMNS = ("trainer_state", "log_extra", "log_metric")
+"""What trainers pass besides the columns of their data."""
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -42,9 +45,7 @@ def samples_of(
     all of them, each after its role; the policy's "own", without what tools and others said; or the "last" of these.
     Raises AdjudgeError for lists and columns that do not fit together and for a wanted column that is not there.
     """
-    if len(prompts) != len(completions):
-        raise AdjudgeError(f"there are {len(completions)} completions for {len(prompts)} prompts: give one for each")
-    count = len(prompts)
+    count = len(completions)
     if wanted is None:
         kept = {name: listed(name, each, count) for name, each in columns.items() if is_column(each)}
     else:
@@ -56,8 +57,19 @@ def samples_of(
             {name: values[place] for name, values in kept.items()},
             turns_of(prompt, f"prompts[{place}]"),
         )
-        for place, (prompt, completion) in enumerate(zip(prompts, completions, strict=True))
+        for place, (prompt, completion) in enumerate(zip(listed("prompts", prompts, count), completions, strict=True))
     ]
+
+
+def grouped(prompts: Sequence[Text], completions: Sequence[Text], columns: Mapping[str, Any]) -> list[Group]:
+    """The groups of a call: runs of completions whose prompt, `id` and `reference` are equal, in order.
+
+    Each column has a value for each completion, of any kind (`same` compares them): see `columns_of`. Equal rows of a
+    data set that follow each other are one run: give them a column `id` that tells them apart. Raises AdjudgeError
+    naming the column, or the place of a prompt or completion that is no text.
+    """
+    samples = samples_of(prompts, completions, columns, [name for name in columns if name not in NOT_COLUMNS])
+    return [group_of(run) for run in _runs(samples, prompts=prompts)]
 
 
 def cut(samples: Sequence[Sample], size: int | None = None, reference: str = "reference") -> list[Sequence[Sample]]:
@@ -151,14 +163,20 @@ def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
         shared.pop(reference, None)  # the group's own; by another name functions look for it among the columns
     if held_against is not None and not isinstance(held_against, str):
         raise AdjudgeError(
-            f'column "{reference}" holds {type(held_against).__name__}: make it texts, or name another column'
+            f'column "{reference}" holds {type(held_against).__name__} for the prompt "{first.prompt[:40]}": make it'
+            " texts, or name another column"
         )
     responses, own = [sample.response for sample in samples], "" if name is None else str(name)
     return Group(first.prompt, responses, held_against or None, own, shared, first.conversation, apart)
 
 
-def _runs(samples: Sequence[Sample], reference: str) -> list[Sequence[Sample]]:
-    known = [(sample.prompt, sample.columns.get("id"), sample.columns.get(reference)) for sample in samples]
+def _runs(
+    samples: Sequence[Sample], reference: str = "reference", prompts: Sequence[Any] | None = None
+) -> list[Sequence[Sample]]:
+    """The runs of equal samples; `prompts` are their prompts as they came, which may differ in more than text."""
+    prompts = [sample.prompt for sample in samples] if prompts is None else prompts
+    rows = [sample.columns for sample in samples]
+    known = [(prompt, row.get("id"), row.get(reference)) for prompt, row in zip(prompts, rows, strict=True)]
     starts = [place for place in range(len(samples)) if place == 0 or not same(known[place], known[place - 1])]
     return [samples[start:end] for start, end in pairwise([*starts, len(samples)])]
 
@@ -181,8 +199,7 @@ def _judged(completion: Any, turns: Turns) -> Any:
 
 
 def _column(name: str, columns: Mapping[str, Any], count: int) -> list[Any]:
-    values = columns.get(name)
-    if values is None:
+    if name not in columns:
         there = ", ".join(sorted(columns)) or "none"
         raise AdjudgeError(f'column "{name}" is missing (the data set has: {there}): add it, or do not ask for it')
-    return listed(name, values, count)
+    return listed(name, columns[name], count)

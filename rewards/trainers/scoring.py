@@ -21,7 +21,6 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
 from adjudge.rewards.gated import shut_out
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.guard import metrics_of
 from adjudge.rewards.guards.layer import Layer, layers_of
 from adjudge.rewards.reward import GroupReward, Reward, checked, engines_of
 from adjudge.rewards.specification import engines_open_here
@@ -122,12 +121,12 @@ class Scorer:
         ]
         computed, prompted, written = map(sum, zip(*spent, strict=True)) if spent else (0, 0, 0)
         saved = max(0, prompted - max(0, computed - written))
-        return Scored(rewards, time.monotonic() - began, computed, saved, metrics_of(self.reward))
+        return Scored(rewards, time.monotonic() - began, computed, saved, dict(self.reward.metrics))
 
     def layered(self, groups: Sequence[Group], scored: Scored) -> Scored:
         """The same with what the layers make of all rewards of a step."""
         rewards = _all_rewards(self._layered(groups, scored.rewards))
-        return msgspec.structs.replace(scored, rewards=rewards, metrics=scored.metrics | metrics_of(self.reward))
+        return msgspec.structs.replace(scored, rewards=rewards, metrics={**scored.metrics, **self.reward.metrics})
 
     def score_apart(self, groups: Sequence[Group]) -> list[Answer]:
         """As `score`, of groups that only happen to be asked for together: an error is that of its own group."""

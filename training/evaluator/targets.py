@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.rows import Row
+from adjudge.rewards.rows import Row, number_of
 from adjudge.training.evaluator.recipe import Scores
 
 Scale = tuple[float, float]
@@ -30,10 +29,10 @@ def ratings_of(row: Row, scores: Scores, aspect: str, suffix: str = "") -> list[
     if value is None or value == "":
         return None
     ratings = value if isinstance(value, list) else [value]
-    numbers = [_number(rating) for rating in ratings]
-    if not numbers or not all(number is not None and math.isfinite(number) for number in numbers):
+    numbers = [number for one in ratings if not isinstance(one, str) and (number := number_of(one)) is not None]
+    if not numbers or len(numbers) < len(ratings):
         raise AdjudgeError(f'{row.place}: "{name}" is {json.dumps(value)[:40]}, not a number or a list of numbers')
-    return [number for number in numbers if number is not None]
+    return numbers
 
 
 def soft_target(ratings: Sequence[float], labels: Sequence[float], scale: Scale | None, place: str) -> list[float]:
@@ -81,9 +80,3 @@ def _decoded(value: Any) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError):
         return value
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if abs(value) <= sys.float_info.max else math.inf

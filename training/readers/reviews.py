@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +10,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import Aspect
-from adjudge.rewards.rows import Row, id_of
+from adjudge.rewards.rows import Row, id_of, number_of
 from adjudge.training.stages import read_stage
 
 NEEDED_BY = "a reader's review"
@@ -68,11 +67,7 @@ def read_reviews(path: Path, aspects: Sequence[Aspect]) -> list[PlotReview] | li
 def score_of(row: Row, name: str) -> float:
     """The score in a column, 1 to 10; raises AdjudgeError naming the row."""
     value = row.columns.get(name)
-    try:
-        score = math.nan if value is None or isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        score = math.nan
-    if not 1 <= score <= 10:
+    if (score := number_of(value)) is None or not 1 <= score <= 10:
         raise AdjudgeError(f'{row.place}: "{name}" is {str(value)[:40]}: give a score from 1 to 10')
     return score
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import pstdev, pvariance
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from adjudge.rewards.judges.rubric import Rubric
-from adjudge.rewards.judges.rubric_scoring import TOTAL
+from adjudge.rewards.judges.rubric_scoring import TOTAL, Form
 from adjudge.training.rubrics.drafts import rubric_record
-
-Form = Literal["fixed", "parity"]
 
 ALPHA = 0.15
 """The paper's threshold (A.2)."""

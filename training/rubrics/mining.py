@@ -17,11 +17,12 @@ from adjudge.rewards.judges import template
 from adjudge.rewards.judges.published_rubrics import SIX
 from adjudge.rewards.judges.rubric import Rubric
 from adjudge.rewards.judges.rubric_judge import RubricJudge
+from adjudge.rewards.judges.rubric_scoring import Form
 from adjudge.rewards.verdict import Item
 from adjudge.training.attrition import Count
 from adjudge.training.rubrics.corpus import cut
 from adjudge.training.rubrics.drafts import SCHEMA, rubric_record
-from adjudge.training.rubrics.filtering import ALPHA, FEWEST, Form, RubricSet, Spread
+from adjudge.training.rubrics.filtering import ALPHA, FEWEST, RubricSet, Spread
 from adjudge.training.rubrics.questions import Question
 from adjudge.training.rubrics.search import Search
 from adjudge.training.rubrics.writing import (

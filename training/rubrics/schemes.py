@@ -15,9 +15,8 @@ from adjudge.engine.face import EngineFace
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.rubric import Rubric
 from adjudge.rewards.judges.rubric_judge import RubricJudge
-from adjudge.rewards.judges.rubric_scoring import Scheme, marks_of
+from adjudge.rewards.judges.rubric_scoring import Form, Scheme, marks_of
 from adjudge.rewards.verdict import Item, RubricVerdict, Verdict
-from adjudge.training.rubrics.filtering import Form
 from adjudge.training.stages import passed
 
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.engine.score import Score
+from adjudge.engine.score import LEAST_MASS, Score
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Message, Prompt
 from adjudge.rewards.judges import template
@@ -113,7 +113,7 @@ class Building:
     Texts too long for the model are shortened in the middle.
     """
 
-    def __init__(self, scores: Scores, texts: Texts, *, min_mass: float = 0.01, least: float = LEAST) -> None:
+    def __init__(self, scores: Scores, texts: Texts, *, min_mass: float = LEAST_MASS, least: float = LEAST) -> None:
         self.scores, self.texts, self.min_mass, self.least = scores, texts, min_mass, least
 
     def classify(self, candidates: Sequence[Candidate]) -> Passed[Candidate]:

@@ -3,13 +3,15 @@ from __future__ import annotations
 import re
 from typing import Any, get_args
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 from datasets import Dataset
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.trainers.samples import Sample, Turns, cut, group_of, pieces, samples_of, together
+from adjudge.rewards.group import Group
+from adjudge.rewards.trainers.samples import Sample, Turns, cut, group_of, grouped, pieces, samples_of, together
 from adjudge.rewards.trainers.trl import for_trl
 from tests.rewards.trainers.rewards import Told
 
@@ -66,7 +68,7 @@ def test_a_wanted_column_must_be_there() -> None:
         samples_of(["a"], ["b"], {"notes": ["x"]}, ("rubric",))
     with pytest.raises(AdjudgeError, match='"rubric" has 2 values for 1 completions: give a list'):
         samples_of(["a"], ["b"], {"rubric": ["x", "y"]}, ("rubric",))
-    with pytest.raises(AdjudgeError, match="2 completions for 1 prompts"):
+    with pytest.raises(AdjudgeError, match='"prompts" has 1 values for 2 completions'):
         samples_of(["a"], ["b", "c"], {})
 
 
@@ -163,3 +165,79 @@ def test_a_column_is_whatever_has_a_length_and_an_order(make: Any) -> None:
         assert [type(one.columns["score"]) for one in found] == [int, int]
     with pytest.raises(AdjudgeError, match='"score" has 2 values for 3 completions: give a list with one for each'):
         samples_of(["p"] * 3, ["a", "b", "c"], {"score": made})
+
+
+def test_runs_of_equal_prompts_and_references_are_groups_and_the_reference_is_theirs() -> None:
+    groups = grouped(
+        ["p", "p", "p", "q", "p"],
+        ["1", "2", "3", "4", "5"],
+        {"reference": ["r", "r", "s", None, ""], "genre": ["a"] * 5, "log_extra": print, "trainer_state": 7},
+    )
+    assert groups == [
+        Group("p", ["1", "2"], "r", columns={"genre": "a"}),
+        Group("p", ["3"], "s", columns={"genre": "a"}),
+        Group("q", ["4"], None, columns={"genre": "a"}),
+        Group("p", ["5"], None, columns={"genre": "a"}),
+    ]
+    assert grouped([], [], {}) == []
+
+
+def test_an_id_tells_groups_of_one_prompt_apart_and_is_no_column() -> None:
+    groups = grouped(["p"] * 3, ["1", "2", "3"], {"id": [7, 7, 8], "genre": ["a"] * 3})
+    assert groups == [
+        Group("p", ["1", "2"], None, "7", {"genre": "a"}),
+        Group("p", ["3"], None, "8", {"genre": "a"}),
+    ]
+
+
+def test_conversations_are_grouped_as_their_text() -> None:
+    prompt = [{"role": "user", "content": "p"}]
+    plain = grouped(["p", "p"], ["a", "b"], {})
+    [talked] = grouped([prompt, prompt], [[{"role": "assistant", "content": text}] for text in "ab"], {})
+    assert talked.conversation == (("user", "p"),)
+    assert [msgspec.structs.replace(talked, conversation=())] == plain
+
+
+@pytest.mark.parametrize(
+    ("prompts", "completions", "columns", "message"),
+    [
+        (["p"], ["a", "b"], {}, '"prompts" has 1 values for 2 completions'),
+        (["p"], ["a"], {"genre": ["x", "y"]}, '"genre" has 2 values for 1 completions'),
+        (["p"], ["a"], {"genre": 3}, '"genre" is int for 1 completions'),
+        (["p"], ["a"], {"genre": "x"}, '"genre" is str for 1 completions'),
+        (["p"], ["a"], {"genre": {"x": 1}}, '"genre" is dict for 1 completions'),
+        (["p"], ["a"], {"genre": np.array(3)}, '"genre" is ndarray for 1 completions'),
+        (["p"], [3], {}, r"completions\[0\] is int"),
+        (["p"], [None], {}, r"completions\[0\] is None"),
+        ([["p"]], ["a"], {}, r"prompts\[0\] is list"),
+        (["p"], [[{"role": "user", "content": 3}]], {}, r"completions\[0\] has a message whose content is int"),
+        (["p"], ["a"], {"reference": [3]}, 'column "reference" holds int for the prompt "p"'),
+    ],
+)
+def test_what_is_no_text_and_lists_of_unequal_length_are_named(
+    prompts: Any, completions: Any, columns: Any, message: str
+) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        grouped(prompts, completions, columns)
+
+
+def test_other_columns_part_no_group_and_are_kept_for_each_response_where_they_differ() -> None:
+    columns = {"step": [1, 2, 3], "genre": ("a",) * 3, "completion_ids": np.array([[1, 2], [1, 3], [1, 2]])}
+    [group] = grouped(("p",) * 3, ["1", "2", "3"], columns)
+    assert group == Group(
+        "p",
+        ["1", "2", "3"],
+        columns={"genre": "a"},
+        by_response={"step": [1, 2, 3], "completion_ids": [[1, 2], [1, 3], [1, 2]]},
+    )
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_arrays_part_groups_by_their_shapes_and_entries(make: Any) -> None:
+    values = [[1.0, 2.0], [1.0, 2.0], [1.0, 3.0], [1.0], [1.0], [[1.0]], [], []]
+    for column in ([make(value) for value in values], [{"notes": [make(value)]} for value in values]):
+        groups = grouped(["p"] * 8, list("abcdefgh"), {"id": column})
+        assert [group.responses for group in groups] == [["a", "b"], ["c"], ["d", "e"], ["f"], ["g", "h"]]
+    prompt = [{"role": "user", "content": "p", "pixels": make([1.0, 2.0])}]
+    other = [{"role": "user", "content": "p", "pixels": make([1.0, 3.0])}]
+    assert [len(group.responses) for group in grouped([prompt, prompt, other], ["a", "b", "c"], {})] == [2, 1]
