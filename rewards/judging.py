@@ -34,8 +34,8 @@ from adjudge.rewards.judging_requests import (
 )
 from adjudge.rewards.reward import ResponseReward, together
 from adjudge.rewards.rows import Row
+from adjudge.rewards.samples import collected
 from adjudge.rewards.trainers.filling import filled
-from adjudge.rewards.trainers.samples import collected
 from adjudge.rewards.wire import verdict_record
 
 THREADS = 64

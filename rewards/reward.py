@@ -15,7 +15,7 @@ from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import Text
-from adjudge.rewards.trainers.samples import grouped
+from adjudge.rewards.samples import grouped
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace

@@ -21,8 +21,8 @@ from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.layer import learning
 from adjudge.rewards.reward import GroupReward
+from adjudge.rewards.samples import Sample, group_of
 from adjudge.rewards.trainers.filling import LoneAbstention, checked_fill, filled
-from adjudge.rewards.trainers.samples import Sample, group_of
 from adjudge.rewards.trainers.scoring import Scorer
 
 REMEMBERED = 4096

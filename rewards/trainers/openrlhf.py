@@ -27,8 +27,8 @@ import torch
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.queries import response_of
 from adjudge.rewards.reward import Reward
+from adjudge.rewards.samples import Sample
 from adjudge.rewards.trainers.buffer import Buffer, Member
-from adjudge.rewards.trainers.samples import Sample
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
 _log = logging.getLogger("adjudge")

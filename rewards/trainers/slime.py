@@ -24,8 +24,8 @@ from typing import Any
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.grouping import text_of, turns_of
 from adjudge.rewards.reward import Reward
+from adjudge.rewards.samples import Sample
 from adjudge.rewards.trainers.buffer import Buffer, waited
-from adjudge.rewards.trainers.samples import Sample
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
 _ABSTAINED, _REMOVED_BEFORE = "adjudge_abstained", "adjudge_removed_before"  # names that no data set has

@@ -25,9 +25,9 @@ from typing import Any
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.grouping import text_of, turns_of
 from adjudge.rewards.reward import Reward
+from adjudge.rewards.samples import Sample, collected, group_of
 from adjudge.rewards.trainers.buffer import Buffer, Member, waited
 from adjudge.rewards.trainers.filling import checked_fill, filled
-from adjudge.rewards.trainers.samples import Sample, collected, group_of
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
 Kept = dict[str, float]

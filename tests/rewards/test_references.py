@@ -15,8 +15,8 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.references import DynamicReference, Referenced, StaticReference
 from adjudge.rewards.rows import Row
+from adjudge.rewards.samples import group_of, grouped, samples_of
 from adjudge.rewards.specification import EngineSpec, engines_open, without_models
-from adjudge.rewards.trainers.samples import group_of, grouped, samples_of
 from adjudge.training.prompts import asked
 from adjudge.training.recipe import Data
 from tests.engine.remote.peer import Peer

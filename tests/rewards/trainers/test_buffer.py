@@ -14,10 +14,10 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
+from adjudge.rewards.samples import Sample
 from adjudge.rewards.trainers import buffer as module
 from adjudge.rewards.trainers.buffer import Buffer, Member, waited
 from adjudge.rewards.trainers.filling import LoneAbstention
-from adjudge.rewards.trainers.samples import Sample
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 from tests.rewards.trainers.rewards import Patient, Relative, Short, Told, fails_on_second
 

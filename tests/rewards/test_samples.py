@@ -11,7 +11,7 @@ from datasets import Dataset
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.trainers.samples import Sample, Turns, cut, group_of, grouped, pieces, samples_of, together
+from adjudge.rewards.samples import Sample, Turns, cut, group_of, grouped, pieces, samples_of, together
 from adjudge.rewards.trainers.trl import for_trl
 from tests.rewards.trainers.rewards import Told
 
