@@ -34,7 +34,6 @@ from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import Source
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import bare
-from adjudge.engine.models.bare_model import BareModel
 from adjudge.engine.whole_file import write_whole
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.ensemble import EnsembleVerdict, ensemble, pooled
@@ -42,6 +41,7 @@ from adjudge.rewards.judges.kinds import Options, kind_of, named, prepare
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import run_of
 from adjudge.rewards.wire import item_of, json_line
+from adjudge.training.bare_model import BareModel
 from adjudge.training.unanswered import UnansweredEngine
 
 

@@ -20,13 +20,13 @@ from adjudge.commands.stage_run import beside, check_stages, stage_run, write_pa
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.models.bare_model import BareModel
 from adjudge.engine.models.sources import ModelSource, resolve
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.rows import Row
 from adjudge.training.attrition import tell
+from adjudge.training.bare_model import BareModel
 from adjudge.training.house.continuations import (
     Continuation,
     noisy,

@@ -9,8 +9,8 @@ import msgspec
 from adjudge.bench.agreement.comparison import Scores
 from adjudge.bench.agreement.dataset import OVERALL, DataSet
 from adjudge.bench.agreement.preferring import Choice, Choices
-from adjudge.engine.models.bare_model import BareModel
 from adjudge.rewards.journal import Journal, content_key
+from adjudge.training.bare_model import BareModel
 
 LIKELIHOOD = "likelihood (bare model)"
 

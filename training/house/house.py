@@ -12,7 +12,6 @@ from transformers import TrainerCallback
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.adapters import Base, check_base, read_adapter
 from adjudge.engine.models.fingerprints import digest
-from adjudge.engine.models.merging import average, check_alike, half_precision
 from adjudge.engine.models.sources import OpenModel, resolve
 from adjudge.engine.whole_file import write_whole
 from adjudge.rewards.judges.aspects import aspects_of
@@ -20,6 +19,7 @@ from adjudge.training.evaluator.direct import SlotTask
 from adjudge.training.evaluator.fitting import fit
 from adjudge.training.evaluator.questions import Rated, rated_rows
 from adjudge.training.evaluator.recipe import Asked, Scores
+from adjudge.training.house.averaging import average, check_alike, half_precision
 from adjudge.training.house.card import card
 from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.house.rows import Rows, rows_of, sizes, split

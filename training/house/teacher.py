@@ -14,10 +14,10 @@ from statistics import fmean, pstdev
 
 import msgspec
 
-from adjudge.engine.models.bare_model import BareModel
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.verdict import Item, Verdict
+from adjudge.training.bare_model import BareModel
 from adjudge.training.house.continuations import Continuation
 from adjudge.training.house.rows import BEST
 from adjudge.training.house.texts import Scored

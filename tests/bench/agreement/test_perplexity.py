@@ -8,9 +8,9 @@ import pytest
 
 from adjudge.bench.agreement.dataset import OVERALL, DataSet, RatedPair, RatedText
 from adjudge.bench.agreement.perplexity import likelihood_choices, likelihood_scores, likelihoods
-from adjudge.engine.models.bare_model import BareModel
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.verdict import Item, Pair
+from adjudge.training.bare_model import BareModel
 
 TINY = "dummy:tiny-llama"
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import msgspec
@@ -11,10 +10,10 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import ModelCorrupt, ModelNotFound, ModelUnsupported
+from adjudge.engine.errors import ModelCorrupt, ModelUnsupported
 from adjudge.engine.models.adapters import Base, write_base
 from adjudge.engine.models.aliases import ALIASES, HOUSE, bare
-from adjudge.engine.models.merging import ADAPTER, CONFIG, WEIGHTS, average, check_alike, half_precision, merge
+from adjudge.engine.models.merging import ADAPTER, WEIGHTS, merge
 from adjudge.engine.models.sources import open_source, resolve
 
 
@@ -46,46 +45,6 @@ def test_a_merged_model_scores_as_the_adapter_over_its_base_does(saved: tuple[Pa
     )
     assert all(one == pytest.approx(other, abs=1e-5) for one, other in zip(laid, whole, strict=True))
     assert any(one != pytest.approx(other, abs=1e-3) for one, other in zip(alone, whole, strict=True))
-
-
-def test_an_adapter_in_half_precision_is_half_the_size_and_does_nearly_the_same(saved: tuple[Path, Path]) -> None:
-    _, adapter = saved
-    size, before = (adapter / ADAPTER).stat().st_size, load_file(adapter / ADAPTER)
-    half_precision(adapter)
-    assert (adapter / ADAPTER).stat().st_size < 0.6 * size
-    after = load_file(adapter / ADAPTER)
-    assert all(torch.allclose(after[name].float(), before[name], rtol=2**-8) for name in before)
-
-
-def test_the_average_of_adapters_lies_between_them(saved: tuple[Path, Path], tmp_path: Path) -> None:
-    _, adapter = saved
-    shutil.copytree(adapter, tmp_path / "later")
-    before = load_file(adapter / ADAPTER)
-    save_file({name: tensor + 1 for name, tensor in before.items()}, tmp_path / "later" / ADAPTER)
-    average(tmp_path / "later", adapter, 0.25)
-    after = load_file(tmp_path / "later" / ADAPTER)
-    assert all(torch.allclose(after[name].float(), before[name].float() + 0.75, atol=0.02) for name in before)
-
-
-def test_adapters_of_different_forms_are_not_averaged(saved: tuple[Path, Path], tmp_path: Path) -> None:
-    _, adapter = saved
-    other = tmp_path / "other"
-    shutil.copytree(adapter, other)
-    check_alike(adapter, other)
-
-    config = json.loads((adapter / CONFIG).read_text())
-    (other / CONFIG).write_text(json.dumps({**config, "lora_alpha": 32}))
-    with pytest.raises(ModelUnsupported, match=r"adapter and .*other differ in form \(at lora_alpha\)"):
-        check_alike(adapter, other)
-
-    shutil.copy(adapter / CONFIG, other / CONFIG)
-    tensors = load_file(adapter / ADAPTER)
-    left_out = sorted(tensors)[0]
-    save_file({name: tensor for name, tensor in tensors.items() if name != left_out}, other / ADAPTER)
-    with pytest.raises(ModelUnsupported, match=left_out):
-        check_alike(adapter, other)
-    with pytest.raises(ModelNotFound, match="holds no adapter"):
-        check_alike(adapter, tmp_path / "nowhere")
 
 
 def test_an_adapter_of_another_base_is_refused_with_both_names(saved: tuple[Path, Path], tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from adjudge.commands import teacher as command
 from adjudge.commands.source import Source
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.models.bare_model import BareModel
 from adjudge.engine.models.sources import ModelSource, open_source, resolve
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
@@ -25,6 +24,7 @@ from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item
+from adjudge.training.bare_model import BareModel
 from adjudge.training.house.continuations import Continuation, noisy, of_one_length, several, written_by
 from adjudge.training.house.recipe import TextFile
 from adjudge.training.house.teacher import Marked, gained_by, judged_by, taught

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from adjudge.engine.engine import Engine
-from adjudge.engine.models.bare_model import BareModel
 from adjudge.engine.models.sources import open_source, resolve
 from adjudge.engine.text.labels import LabelSet
 from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.training.bare_model import BareModel
 
 TINY = "dummy:tiny-llama"
 WORDS = (
