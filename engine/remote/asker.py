@@ -41,10 +41,17 @@ class Asker:
         self._transport, self._stats = transport, stats
         self._loop = LoopThread("adjudge-remote")
         self._closed, self._beginning, self._process = False, Lock(), os.getpid()
+        self._counting = Lock()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for something else that uses the transport."""
         return self._loop.run(work)
+
+    def count(self, **more: int) -> None:
+        """Add to counters of `stats`; the threads of all callers do."""
+        with self._counting:
+            for name, number in more.items():
+                setattr(self._stats, name, getattr(self._stats, name) + number)
 
     def close(self) -> None:
         """End what is under way, which is cancelled, and close the connections."""
@@ -66,8 +73,7 @@ class Asker:
                 raise AdjudgeError("the engine is closed: open another RemoteEngine")
             left = call.deadline(timeout) - self._transport.clock()
             asking = self._loop.start(self._ask_all(questions, left, outcomes))
-        self._stats.prompts += call.prompts
-        self._stats.prompt_tokens += call.prompt_tokens
+        self.count(prompts=call.prompts, prompt_tokens=call.prompt_tokens)
         asking.add_done_callback(lambda _: outcomes.put((None, None)))
         waiting, asked = set(questions), len(questions)
         refused: list[tuple[Question, Refused]] = []
@@ -96,7 +102,7 @@ class Asker:
                 else:
                     reply, computed = outcome
                     question.take(reply)
-                    self._stats.tokens_computed += computed
+                    self.count(tokens_computed=computed)
             if refused and len(refused) == asked:
                 error = RemoteError(str(refused[0][1]))
             if error is not None:

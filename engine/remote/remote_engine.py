@@ -186,7 +186,7 @@ class RemoteEngine(EngineFace):
                 call.asks(tokens)
                 questions.append(question)
         for at, completion in self._asker.answers(call, questions, timeout):
-            self.stats.tokens_written += len(completion.token_ids)
+            self._asker.count(tokens_written=len(completion.token_ids))
             yield at, completion
 
     def embed_iter(
