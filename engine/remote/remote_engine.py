@@ -153,6 +153,7 @@ class RemoteEngine(EngineFace):
             ReadQuestion(self.protocol, priority, {ask: asks[ask] for ask in together})
             for together in batches(by_tokens, min(self.protocol.reads_at_once, self._most))
         ]
+        self.protocol.make_ready()
         yield from self._asker.answers(call, questions, timeout)
 
     def generate_iter(
