@@ -18,7 +18,6 @@ from adjudge.engine.face import Stats
 from adjudge.engine.remote.loop_thread import LoopThread
 from adjudge.engine.remote.questions import Question
 from adjudge.engine.remote.transport import NoAnswer, Refused, Transport
-from adjudge.engine.score import Reason
 
 T = TypeVar("T")
 
@@ -111,7 +110,7 @@ class Asker:
                 question.give_up("unsupported")
                 troubles[str(refusal)] += 1
             for question in waiting:
-                question.give_up("cancelled" if asking.cancelled() else asking.result())
+                question.give_up("cancelled" if asking.cancelled() else "timeout")
             while call.answers:
                 yield call.answers.popleft()
         finally:
@@ -123,8 +122,8 @@ class Asker:
 
     async def _ask_all(
         self, questions: Sequence[Question], left: float, outcomes: SimpleQueue[tuple[Question | None, Any]]
-    ) -> Reason:
-        """Ask everything, as fast as the transport lets it, and put every outcome; why there are no more of them."""
+    ) -> None:
+        """Ask everything, as fast as the transport lets it, and put every outcome there is before the time is over."""
 
         async def ask(question: Question) -> None:
             try:
@@ -147,4 +146,3 @@ class Asker:
             await asyncio.gather(*asking, return_exceptions=True)
         finally:
             alarm.cancel()
-        return "timeout"
