@@ -103,7 +103,8 @@ class AsyncFace(ABC):
         timeout: float | None = None,
     ) -> Answers:
         """Begin what `score` waits for; raises LabelError and PromptError."""
-        return self._begin(await asyncio.to_thread(self.engine.score_call, prompts, labels), priority, timeout)
+        call = await prepared(partial(self.engine.score_call, prompts, labels), timeout)
+        return self._begin(call, priority, timeout)
 
     async def open_generate(
         self,
@@ -118,13 +119,13 @@ class AsyncFace(ABC):
     ) -> Answers:
         """Begin what `generate` waits for, with `pieces` of the texts as they are written; raises PromptError."""
         prepare = partial(self.engine.generate_call, prompts, sampling, seeds, **options)
-        return self._begin(await prepared(prepare, sampling, options, timeout), priority, timeout, pieces)
+        return self._begin(await prepared(prepare, timeout, sampling, options), priority, timeout, pieces)
 
     async def open_embed(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> Answers:
         """Begin what `embed` waits for; raises PromptError."""
-        return self._begin(await asyncio.to_thread(self.engine.embed_call, prompts), priority, timeout)
+        return self._begin(await prepared(partial(self.engine.embed_call, prompts), timeout), priority, timeout)
 
     @abstractmethod
     def _begin(self, call: Any, priority: int, timeout: float | None, pieces: bool = False) -> Answers:
@@ -173,8 +174,9 @@ class AsyncFace(ABC):
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> list[ModelReward]:
         """`EngineFace.reward` without blocking the event loop."""
-        read = await asyncio.to_thread(self.face.read_for_rewards, prompts)
-        embeddings = await self.embed(read, priority=priority, timeout=timeout)
+        with answered_by(Call().deadline(timeout)):  # the time for both
+            read = await asyncio.to_thread(self.face.read_for_rewards, prompts)
+            embeddings = await self.embed(read, priority=priority)
         return [ModelReward.of(embedding) for embedding in embeddings]
 
     async def __aenter__(self) -> AsyncFace:
@@ -260,11 +262,15 @@ class AsyncEngine(AsyncFace):
 
 
 async def prepared(
-    prepare: Callable[[], Prepared], sampling: Sampling | None, options: dict[str, Any], timeout: float | None
+    prepare: Callable[[], Prepared],
+    timeout: float | None,
+    sampling: Sampling | None = None,
+    options: Mapping[str, Any] = {},
 ) -> Prepared:
-    """What a thread makes of texts that are asked for, which are to be there in `timeout` seconds from now.
+    """What a thread makes of a call whose answers are to be there in `timeout` seconds from now, however busy it is.
 
-    It is one of a few where their form may take long to prepare; raises QueueFull where it takes longer than that.
+    It is one of a few where texts have a form that may take long to prepare; raises QueueFull where it takes longer
+    than that.
     """
     slow = [
         name for name in grammar.TRIED if options.get(name) is not None or getattr(sampling, name, None) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,15 +26,18 @@ class ScoreJob:
     place: int
     labels: LabelSet
     prompt_tokens: int
-    readings: dict[int, Sequence[float]] = field(default_factory=dict)
+    readings: dict[int, Any] = field(default_factory=dict)
     answered: bool = False
 
-    def read(self, place: int, reading: Sequence[float]) -> None:
+    def read(self, place: int, reading: Any) -> None:
         """Note a reading, and answer once all are there."""
         self.readings[place] = reading
         if len(self.readings) == len(self.labels.reads):
-            readings = [self.readings[place] for place in range(len(self.readings))]
-            self.answer(self.labels.score(readings, self.prompt_tokens))
+            self.answer(self.score([self.readings[place] for place in range(len(self.readings))]))
+
+    def score(self, readings: Sequence[Any]) -> Score:
+        """What the readings come to: log-probabilities of each one's tokens."""
+        return self.labels.score(readings, self.prompt_tokens)
 
     def answer(self, score: Score) -> None:
         """Hand out the score, once."""

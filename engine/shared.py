@@ -13,7 +13,7 @@ from adjudge.engine.calling import CallingFace
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import NotServing
 from adjudge.engine.forked import require_process
-from adjudge.engine.worker import Event, Piece, Ticket, Worker
+from adjudge.engine.worker import Event, Ticket, Worker, until_end
 
 ENDED = "whoever asked has gone: this engine takes no more calls of theirs"
 
@@ -57,11 +57,7 @@ class SharedEngine(EngineAround, CallingFace):
             self._under_way[ticket] = events
             self._worker.start(ticket, priority, timeout)
         try:
-            while (event := events.get()) is not None:
-                if isinstance(event, BaseException):
-                    raise event
-                assert not isinstance(event, Piece)
-                yield event
+            yield from until_end(events)
         finally:
             self._worker.cancel(ticket)
             with self._lock:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -36,6 +36,15 @@ Event = tuple[int, Score | Completion | Embedding] | Piece | BaseException
 """An answer with its place, a piece of an answer to come, or what ended the call instead."""
 Deliver = Callable[[Event | None], None]
 """Takes what comes of a call; None after the last answer."""
+
+
+def until_end(events: SimpleQueue[Event | None]) -> Iterator[tuple[int, Any]]:
+    """The answers of a call that asks for no pieces, as they are delivered into `events`; raises what ends it."""
+    while (event := events.get()) is not None:
+        if isinstance(event, BaseException):
+            raise event
+        assert not isinstance(event, Piece)
+        yield event
 
 
 @dataclass(eq=False)

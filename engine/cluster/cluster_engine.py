@@ -25,7 +25,7 @@ from adjudge.engine.models.sources import open_tokenizer, resolve
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.text.grammar import Grammars
 from adjudge.engine.text.tokenizer import Tokenizer
-from adjudge.engine.worker import Event, Piece
+from adjudge.engine.worker import Event, until_end
 
 
 class ClusterEngine(CallingFace):
@@ -185,11 +185,7 @@ class ClusterEngine(CallingFace):
         events: SimpleQueue[Event | None] = SimpleQueue()
         under_way = self.dispatcher.start(order, events.put)
         try:
-            while (event := events.get()) is not None:
-                if isinstance(event, BaseException):
-                    raise event
-                assert not isinstance(event, Piece)
-                yield event
+            yield from until_end(events)
         finally:
             under_way.cancel()
 

@@ -17,7 +17,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from adjudge.engine.cluster.fleet import HANGS_SECONDS, Fleet
 from adjudge.engine.cluster.order import Lengths, Order, Query
-from adjudge.engine.cluster.replica import Done, NotOpen, Opened
+from adjudge.engine.cluster.replica import Done, NotOpen, Opened, Verb
 from adjudge.engine.cluster.routing import Lane
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NotServing, QueueFull, first_of
 from adjudge.engine.face import Stats
@@ -294,16 +294,14 @@ class Dispatcher:
     def _stream(self, order: Order, actor: Any, queries: list[Query]) -> AsyncIterator[Any]:
         prompts = [query.tokens for query in queries]
         rest = None if order.deadline is None else max(0.0, order.deadline - self._loop.time())
+        verb: Verb = "embed"
+        how: dict[str, Any] = {"priority": order.priority, "timeout": rest}
         if order.sampling is not None:
-            seeds = [query.seed for query in queries]
-            call = partial(actor.generate.options(num_returns="streaming").remote, prompts, order.sampling, seeds)
-            return call(order.priority, rest, order.pieces)  # type: ignore[no-any-return]
-        labels = [query.labels for query in queries if query.labels is not None]
-        if labels:
-            call = partial(actor.score.options(num_returns="streaming").remote, prompts, labels)
-        else:
-            call = partial(actor.embed.options(num_returns="streaming").remote, prompts)
-        return call(order.priority, rest)  # type: ignore[no-any-return]
+            verb, seeds = "generate", [query.seed for query in queries]
+            how |= {"sampling": order.sampling, "seeds": seeds, "pieces": order.pieces}
+        elif labels := [query.labels for query in queries if query.labels is not None]:
+            verb, how["labels"] = "score", labels
+        return actor.ask.options(num_returns="streaming").remote(verb, prompts, **how)  # type: ignore[no-any-return]
 
     def _take(
         self, order: Order, lane: Lane, queries: list[Query], message: list[Event] | Done, texts: dict[int, Lengths]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from types import EllipsisType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,9 +16,10 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.fingerprints import folder_fingerprint
 from adjudge.engine.models.reward_head import RewardHead
 from adjudge.engine.radix import Tokens
-from adjudge.engine.sampling import Sampling
-from adjudge.engine.text.labels import LabelSet
 from adjudge.engine.worker import Event
+
+Verb = Literal["score", "generate", "embed"]
+"""What a replica is asked for."""
 
 
 class NotOpen(Exception):
@@ -135,50 +136,12 @@ class Replica:
             await engine.sleep()
         self._state = state
 
-    async def score(
-        self, prompts: Sequence[Tokens], labels: Sequence[LabelSet], priority: int, timeout: float | None
-    ) -> AsyncIterator[list[Event] | Done]:
-        """`AsyncEngine.open_score`, the answers of a step together."""
-        answers = await self._opened.open_score(prompts, labels, priority=priority, timeout=timeout)
-        async for message in self._messages(answers):
-            yield message
+    async def ask(self, verb: Verb, prompts: Sequence[Tokens], **how: Any) -> AsyncIterator[list[Event] | Done]:
+        """What comes of `AsyncEngine`'s `open_` and the verb: the answers and pieces of a step together.
 
-    async def embed(
-        self, prompts: Sequence[Tokens], priority: int, timeout: float | None
-    ) -> AsyncIterator[list[Event] | Done]:
-        """`AsyncEngine.open_embed`, the answers of a step together."""
-        answers = await self._opened.open_embed(prompts, priority=priority, timeout=timeout)
-        async for message in self._messages(answers):
-            yield message
-
-    async def generate(
-        self,
-        prompts: Sequence[Tokens],
-        sampling: Sampling,
-        seeds: Sequence[int],
-        priority: int,
-        timeout: float | None,
-        pieces: bool,
-    ) -> AsyncIterator[list[Event] | Done]:
-        """`AsyncEngine.open_generate`, the answers and pieces of a step together."""
-        how: dict[str, Any] = {"seeds": seeds, "priority": priority, "timeout": timeout, "pieces": pieces}
-        answers = await self._opened.open_generate(prompts, sampling, **how)
-        async for message in self._messages(answers):
-            yield message
-
-    @property
-    def _opened(self) -> AsyncEngine:
-        if self._engine is None:
-            raise NotOpen
-        return self._engine
-
-    @property
-    def _heads(self) -> Heads:
-        engine = self._opened.engine
-        return Heads(self._weights, engine.adapter, engine.reward_head)
-
-    async def _messages(self, answers: Answers) -> AsyncIterator[list[Event] | Done]:
-        """What has come in since the last message, as soon as there is anything: a message costs a millisecond."""
+        A message costs a millisecond: each has what has come in since the last, as soon as there is anything.
+        """
+        answers: Answers = await getattr(self._opened, f"open_{verb}")(prompts, **how)
         ready: list[Event] = []
         came = asyncio.Event()
 
@@ -203,3 +166,14 @@ class Replica:
         finally:
             collecting.cancel()
             answers.close()
+
+    @property
+    def _opened(self) -> AsyncEngine:
+        if self._engine is None:
+            raise NotOpen
+        return self._engine
+
+    @property
+    def _heads(self) -> Heads:
+        engine = self._opened.engine
+        return Heads(self._weights, engine.adapter, engine.reward_head)

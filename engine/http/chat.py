@@ -191,7 +191,8 @@ async def chat(
     wording = _Wording(service, data)
     if data.stream:
         usage = wording.usage if data.wants_usage else None
-        return stream(texts, wording.chunk, usage, tokens=bool(data.logprobs or data.return_token_ids))
+        tokens = bool(data.logprobs or data.return_token_ids)
+        return stream(texts, wording.chunk, usage, tokens=tokens, spelling=service.spelling)
     done = await service.unless_gone(request, texts.all())
     return await asyncio.to_thread(wording.replies, done, texts.usage)
 

@@ -142,7 +142,7 @@ async def completions(
     if data.stream:
         usage = wording.usage if data.wants_usage else None
         tokens = data.logprobs is not None or bool(data.return_token_ids)
-        return stream(texts, lambda delta: wording.response([delta]), usage, tokens=tokens)
+        return stream(texts, wording.chunk, usage, tokens=tokens, spelling=service.spelling)
     done = await service.unless_gone(request, texts.all())
     if data.echo and data.logprobs is not None:
         check_read(done, len(prompts), service.engine.face.max_prompt_tokens)
@@ -186,6 +186,9 @@ class _Wording:
         some: Sequence[Begun | None] = [None] * len(deltas) if begun is None else begun
         choices = [self._choice(delta, one) for delta, one in zip(deltas, some, strict=True)]
         return CompletionResponse(self._id, self._model, self._created, choices, usage)
+
+    def chunk(self, delta: Delta) -> CompletionResponse:
+        return self.response([delta])
 
     def _choice(self, delta: Delta, begun: Begun | None) -> CompletionChoice:
         ids = [token.token_id for token in delta.tokens] if self._body.return_token_ids else None

@@ -44,7 +44,8 @@ class Service:
     @cached_property
     def spelling(self) -> Spelling:
         """How the model's tokens are written in answers."""
-        return Spelling(self.engine.face.tokenizer)
+        face = self.engine.face
+        return Spelling(face.tokenizer, face._byte_table)  # which judges have made, or will use
 
     @property
     def model(self) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 
 from adjudge.engine.errors import ModelUnsupported
-from adjudge.engine.text.token_bytes import byte_table
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.kernels.byte_table import ByteTable
 
@@ -16,12 +15,19 @@ LEAST = -9999.0
 
 
 class Spelling:
-    """What the tokens of one tokenizer stand for: `text`, and `raw`, the bytes, part of a character or not."""
+    """What the tokens of one tokenizer stand for: `text`, and `raw`, the bytes, part of a character or not.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    `byte_table` makes its table, once it is needed. That takes a second: `make_ready` is for a thread that has it.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, byte_table: Callable[[], ByteTable]) -> None:
+        self._tokenizer, self._byte_table = tokenizer, byte_table
         self.text = lru_cache(maxsize=1 << 16)(self._text)
         self.raw = lru_cache(maxsize=1 << 16)(self._raw)
+
+    def make_ready(self) -> None:
+        """Have the table there."""
+        _ = self._table
 
     def name(self, token: int) -> str:
         """The text of a token, or `bytes:` and what they are: the name of a token among others."""
@@ -44,7 +50,7 @@ class Spelling:
     @cached_property
     def _table(self) -> ByteTable | None:
         try:
-            return byte_table(self._tokenizer.inner, self._tokenizer.vocab_size)
+            return self._byte_table()
         except ModelUnsupported:
             return None
 

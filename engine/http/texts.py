@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.face import AnyPrompt
 from adjudge.engine.http.errors import HttpError, blame, error_body, http_error, overflow, too_long
 from adjudge.engine.http.service import AnyRequest, Service
+from adjudge.engine.http.spelling import Spelling
 from adjudge.engine.http.text_request import TextRequest, Usage
 from adjudge.engine.worker import Piece
 
@@ -129,15 +131,22 @@ def _check_numbers(texts: int, options: dict[str, Any], context: int, renamed: d
 
 
 def stream(
-    texts: Texts, chunk: Callable[[Delta], Any], usage: Callable[[Usage], Any] | None, *, tokens: bool
+    texts: Texts,
+    chunk: Callable[[Delta], Any],
+    usage: Callable[[Usage], Any] | None,
+    *,
+    tokens: bool,
+    spelling: Spelling,
 ) -> Stream:
     """The deltas as `chunk` words them, the usage if it is wanted, and the end; an error on the way is an event too.
 
-    Without `tokens` those that add nothing to the text are left out.
+    Without `tokens` those that add nothing to the text are left out. What `spelling` takes is done before.
     """
 
     async def events() -> AsyncIterator[bytes]:
         try:
+            if tokens:
+                await asyncio.to_thread(spelling.make_ready)  # `chunk` runs in the event loop
             async for delta in texts.deltas():
                 if delta.text or delta.finish_reason or (tokens and delta.tokens):
                     yield _event(chunk(delta))

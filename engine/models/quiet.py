@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
+_lock, _silence = threading.Lock(), contextlib.ExitStack()
+_inside = 0
+
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Within the block transformers prints no log lines, warnings or progress bars; errors are still raised."""
+    """Within the block transformers prints no log lines, warnings or progress bars; errors are still raised.
+
+    Blocks of several threads may overlap: the last to end brings back what was before the first.
+    """
+    global _inside
+    with _lock:
+        if not _inside:
+            _silence.enter_context(_silent())
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if not _inside:
+                _silence.close()
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
     from transformers.utils import logging as transformers_logging
 
     logging: Any = transformers_logging  # its switches are untyped

@@ -18,7 +18,6 @@ from adjudge.engine.face import Stats
 from adjudge.engine.remote.loop_thread import LoopThread
 from adjudge.engine.remote.questions import Question
 from adjudge.engine.remote.transport import NoAnswer, Refused, Transport
-from adjudge.engine.score import Reason
 
 T = TypeVar("T")
 
@@ -41,10 +40,17 @@ class Asker:
         self._transport, self._stats = transport, stats
         self._loop = LoopThread("adjudge-remote")
         self._closed, self._beginning, self._process = False, Lock(), os.getpid()
+        self._counting = Lock()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for something else that uses the transport."""
         return self._loop.run(work)
+
+    def count(self, **more: int) -> None:
+        """Add to counters of `stats`; the threads of all callers do."""
+        with self._counting:
+            for name, number in more.items():
+                setattr(self._stats, name, getattr(self._stats, name) + number)
 
     def close(self) -> None:
         """End what is under way, which is cancelled, and close the connections."""
@@ -66,8 +72,7 @@ class Asker:
                 raise AdjudgeError("the engine is closed: open another RemoteEngine")
             left = call.deadline(timeout) - self._transport.clock()
             asking = self._loop.start(self._ask_all(questions, left, outcomes))
-        self._stats.prompts += call.prompts
-        self._stats.prompt_tokens += call.prompt_tokens
+        self.count(prompts=call.prompts, prompt_tokens=call.prompt_tokens)
         asking.add_done_callback(lambda _: outcomes.put((None, None)))
         waiting, asked = set(questions), len(questions)
         refused: list[tuple[Question, Refused]] = []
@@ -96,7 +101,7 @@ class Asker:
                 else:
                     reply, computed = outcome
                     question.take(reply)
-                    self._stats.tokens_computed += computed
+                    self.count(tokens_computed=computed)
             if refused and len(refused) == asked:
                 error = RemoteError(str(refused[0][1]))
             if error is not None:
@@ -105,7 +110,7 @@ class Asker:
                 question.give_up("unsupported")
                 troubles[str(refusal)] += 1
             for question in waiting:
-                question.give_up("cancelled" if asking.cancelled() else asking.result())
+                question.give_up("cancelled" if asking.cancelled() else "timeout")
             while call.answers:
                 yield call.answers.popleft()
         finally:
@@ -117,8 +122,8 @@ class Asker:
 
     async def _ask_all(
         self, questions: Sequence[Question], left: float, outcomes: SimpleQueue[tuple[Question | None, Any]]
-    ) -> Reason:
-        """Ask everything, as fast as the transport lets it, and put every outcome; why there are no more of them."""
+    ) -> None:
+        """Ask everything, as fast as the transport lets it, and put every outcome there is before the time is over."""
 
         async def ask(question: Question) -> None:
             try:
@@ -141,4 +146,3 @@ class Asker:
             await asyncio.gather(*asking, return_exceptions=True)
         finally:
             alarm.cancel()
-        return "timeout"

@@ -107,6 +107,10 @@ class OpenAIProtocol(Protocol):
     score_path = "/v1/completions"
     text_path = "/v1/completions"
 
+    def make_ready(self) -> None:
+        """Have the texts of all tokens."""
+        _ = self._by_text
+
     def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
         """One token, of which only the alternatives are wanted, under the model's own distribution."""
         [ask] = asks
@@ -186,6 +190,9 @@ class VllmProtocol(OpenAIProtocol):
 
     kind = "vllm"
     fields = frozenset(Sampling.__struct_fields__)
+
+    def make_ready(self) -> None:
+        """Texts name tokens only where a server does not write numbers."""
 
     def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
         """The chosen tokens' log-probabilities where the server can, else the most probable ones."""

@@ -101,6 +101,10 @@ class Protocol(ABC):
         self.tokenizer = tokenizer
         self.top_logprobs = top_logprobs
 
+    def make_ready(self) -> None:
+        """Do in a caller's thread what it takes to read the first reply; replies are read in that of the event loop."""
+        return None
+
     @abstractmethod
     def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
         """The request for some readings."""

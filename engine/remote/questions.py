@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
 
 from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion, FinishReason
+from adjudge.engine.reading import ScoreJob
 from adjudge.engine.remote.pooling import Pooling
 from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason, Score
-from adjudge.engine.text.labels import LabelSet
 from adjudge.engine.text.tokenizer import Tokens
 
 Key = TypeVar("Key")
@@ -29,31 +29,17 @@ NEGLIGIBLE = 1e-3
 
 
 @dataclass(eq=False)
-class ReadJob:
-    """One prompt under way: its place in its call, its labels, and the readings that have come in."""
+class ReadJob(ScoreJob):
+    """One prompt under way, whose readings come from a server: it may not report all tokens, or none at all."""
 
-    call: Call
-    place: int
-    labels: LabelSet
-    prompt_tokens: int
-    readings: dict[int, Reading] = field(default_factory=dict)
-    answered: bool = False
-
-    def read(self, number: int, reading: Reading | Reason) -> None:
-        """Note a reading, and answer once all are there, or once one will never be."""
+    def read(self, place: int, reading: Reading | Reason) -> None:
+        """Note a reading; without one there is no score."""
         if isinstance(reading, str):
-            return self.answer(Score.abstained(self.labels.labels, reading, self.prompt_tokens))
-        self.readings[number] = reading
-        if len(self.readings) == len(self.labels.reads):
-            self.answer(self._score([self.readings[number] for number in range(len(self.readings))]))
+            self.answer(Score.abstained(self.labels.labels, reading, self.prompt_tokens))
+        else:
+            super().read(place, reading)
 
-    def answer(self, score: Score) -> None:
-        """Hand out the score, once."""
-        if not self.answered:
-            self.answered = True
-            self.call.answer(self.place, score)
-
-    def _score(self, readings: Sequence[Reading]) -> Score:
+    def score(self, readings: Sequence[Reading]) -> Score:
         """The score with unreported tokens at 0, if it could not be another were they all as probable as they may be.
 
         So a variant of a label may go unreported where it hardly counts; a label that is not reported at all may not.
@@ -74,7 +60,6 @@ class ReadJob:
 class Question(ABC):
     """One request."""
 
-    protocol: Protocol
     priority: int
 
     @property
@@ -107,6 +92,7 @@ class Question(ABC):
 class ReadQuestion(Question):
     """Asks for label distributions; each goes to all (job, place in its label set) that wait for it."""
 
+    protocol: Protocol
     asks: dict[Ask, list[tuple[ReadJob, int]]]
 
     @property
@@ -141,6 +127,7 @@ class ReadQuestion(Question):
 class TextQuestion(Question):
     """Asks for the texts after prompt number `prompt`."""
 
+    protocol: Protocol
     call: Call
     prompt: int
     tokens: Tokens

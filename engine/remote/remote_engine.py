@@ -150,9 +150,10 @@ class RemoteEngine(EngineFace):
         for ask in asks:
             by_tokens.setdefault(ask.tokens, []).append(ask)
         questions: list[Question] = [
-            ReadQuestion(self.protocol, priority, {ask: asks[ask] for ask in together})
+            ReadQuestion(priority, self.protocol, {ask: asks[ask] for ask in together})
             for together in batches(by_tokens, min(self.protocol.reads_at_once, self._most))
         ]
+        self.protocol.make_ready()
         yield from self._asker.answers(call, questions, timeout)
 
     def generate_iter(
@@ -178,7 +179,7 @@ class RemoteEngine(EngineFace):
         for place, tokens in enumerate(all_tokens):
             seed = sampling.seed if seeds is None else seeds[place]
             room = min(sampling.max_tokens, self._window - len(tokens))
-            question = TextQuestion(self.protocol, priority, call, place, tokens, sampling, seed, room)
+            question = TextQuestion(priority, self.protocol, call, place, tokens, sampling, seed, room)
             call.open += sampling.n
             if room < 1:
                 question.give_up("too_long")
@@ -186,7 +187,7 @@ class RemoteEngine(EngineFace):
                 call.asks(tokens)
                 questions.append(question)
         for at, completion in self._asker.answers(call, questions, timeout):
-            self.stats.tokens_written += len(completion.token_ids)
+            self._asker.count(tokens_written=len(completion.token_ids))
             yield at, completion
 
     def embed_iter(
@@ -243,7 +244,7 @@ class RemoteEngine(EngineFace):
         questions: list[Question] = []
         for together in batches({tokens: [tokens] for tokens in places}, min(pooling.at_once, self._most)):
             asked = {tokens: places[tokens] for tokens in together}
-            questions.append(PoolQuestion(self.protocol, priority, pooling, call, asked))
+            questions.append(PoolQuestion(priority, pooling, call, asked))
         yield from self._asker.answers(call, questions, timeout)
 
     def _require(self, pooling: Pooling) -> None:

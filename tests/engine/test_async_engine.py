@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from adjudge.engine.async_engine import AsyncEngine
+from adjudge.engine.async_engine import Answers, AsyncEngine
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, LabelError, NotServing, PromptError, QueueFull
+from adjudge.engine.sampling import Sampling
 from adjudge.engine.shared import SharedEngine
 from adjudge.engine.text import grammar
 from adjudge.engine.text.growing_text import GrowingText
@@ -24,6 +28,7 @@ from adjudge.engine.worker import Piece, Worker
 from adjudge.engine.writing import Writer
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.verdict import Pair
+from tests.engine.reward_models import save_reward_model
 from tests.engine.test_generate import random_prompts
 
 TINY = "dummy:tiny-llama"
@@ -209,6 +214,40 @@ def test_a_text_waits_for_its_form_no_longer_than_for_itself(monkeypatch: pytest
             assert formed.text == "a"
 
     asyncio.run(run(AsyncEngine(fresh())))
+
+
+class Recording(AsyncEngine):
+    """Notes of each call when it is to be done."""
+
+    deadline = math.inf
+
+    def _begin(self, call: Any, priority: int, timeout: float | None, pieces: bool = False) -> Answers:
+        self.deadline = call.deadline(timeout)
+        return super()._begin(call, priority, timeout, pieces)
+
+
+@pytest.mark.parametrize("verb", ["score", "generate", "embed", "reward"])
+def test_time_counts_from_when_a_call_is_asked_and_not_from_when_a_thread_is_free(verb: str, tmp_path: Path) -> None:
+    if verb == "reward":
+        save_reward_model(tmp_path)
+    what = {"score": [LABELS], "generate": [Sampling(max_tokens=1)]}.get(verb, [])
+
+    async def run(engine: Recording) -> tuple[float, float]:
+        async with engine:
+            opened, few = threading.Event(), ThreadPoolExecutor(1)
+            asyncio.get_running_loop().set_default_executor(few)
+            few.submit(opened.wait, 60)
+            asking = asyncio.create_task(getattr(engine, verb)([[65]], *what, timeout=60.0))
+            await asyncio.sleep(0)
+            asked = time.monotonic()
+            opened.set()
+            [answer] = await asking
+            assert getattr(answer, "reason", None) is None
+            return asked, engine.deadline
+
+    engine = Engine(str(tmp_path), kv_cache_gb=0.05) if verb == "reward" else fresh()
+    asked, deadline = asyncio.run(run(Recording(engine)))
+    assert deadline <= asked + 60.0
 
 
 class Gate:

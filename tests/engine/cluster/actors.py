@@ -119,7 +119,7 @@ class Streaming:
     def options(self, **_: Any) -> Streaming:
         return self
 
-    def remote(self, *_: Any) -> Stream:
+    def remote(self, *_: Any, **how: Any) -> Stream:
         return Stream(self.actor)
 
 
@@ -131,7 +131,7 @@ class Actor:
         self.process = Process(*self.times)
         self.made: Callable[[Process], object] = lambda process: None  # what happens to each new process
         self.process.hangs = hangs
-        self.embed = Streaming(self)
+        self.ask = Streaming(self)
         self.open, self.become = Method(self._open), Method(self._become)
         self.__ray_ready__ = Method(self._ready)
 

@@ -137,7 +137,7 @@ def test_a_reward_model_can_be_a_replica_and_hands_out_its_head(tmp_path: Path) 
         opened = await replica.open(State())
         assert opened.heads.reward_head == one.reward_head is not None
         assert opened.vocabulary == one.runner.vocabulary
-        messages = [message async for message in replica.embed([(65, 66)], 0, None)]
+        messages = [message async for message in replica.ask("embed", [(65, 66)])]
         [[(_, embedding)], _] = messages
         assert ModelReward.of(embedding) == one.reward([[65, 66]])[0]
         second = State().changed(weights=str(tmp_path / "second"))

@@ -5,6 +5,8 @@ import gc
 import importlib
 import math
 import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,13 @@ from adjudge import Labels, PairwiseJudge, RemoteEngine
 from adjudge.engine.call import Call
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, RemoteError
+from adjudge.engine.face import Stats
 from adjudge.engine.models.dummy import tiny_tokenizer
 from adjudge.engine.remote.loop_thread import LoopThread
 from adjudge.engine.remote.protocols import Reading, bounded
 from adjudge.engine.remote.questions import ReadJob
 from adjudge.engine.text.labels import LabelSet, Read, Spelling
+from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.judges.aspects import HANNA
 from adjudge.rewards.verdict import Pair
 from tests.engine.remote.conftest import DIGITS, TINY, VARIED, Open
@@ -119,6 +123,39 @@ def test_a_label_that_is_not_reported_at_all_is_never_a_zero() -> None:
     values = (math.log(0.9), -math.inf)
     ReadJob(call, 0, LabelSet.of_ids([1, 2]), 3).read(0, Reading(values, (values[0], math.log(1e-12))))
     assert call.answers[0][1].reason == "unsupported"
+
+
+def test_the_texts_of_all_tokens_are_made_by_who_calls_and_not_where_replies_are_read(open_remote: Open) -> None:
+    remote, _ = open_remote("openai")
+    threads = set[threading.Thread]()
+
+    class Watched(Tokenizer):
+        def decode(self, ids: Sequence[int]) -> str:
+            threads.add(threading.current_thread())
+            return super().decode(ids)
+
+    remote.protocol.tokenizer = Watched(remote.tokenizer.inner)
+    remote.score(VARIED, DIGITS)
+    assert threads == {threading.current_thread()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_threads_of_callers_count_they_count_one_after_the_other(
+    open_remote: Open, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    remote, _ = open_remote(kind)
+    asker = remote._asker
+
+    class Watched(Stats):
+        def __setattr__(self, name: str, value: int) -> None:
+            assert asker._counting.locked()
+            super().__setattr__(name, value)
+
+    remote.stats = stats = Watched()
+    monkeypatch.setattr(asker, "_stats", stats)
+    remote.score(["Once"], DIGITS)
+    remote.generate(["Once"], max_tokens=4, temperature=0.0)
+    assert stats.prompts == 2 and stats.prompt_tokens and stats.tokens_computed and stats.tokens_written
 
 
 class RemoteLabels:
