@@ -75,7 +75,7 @@ class Call:
         """When it is to be done, infinity where nobody says; raises PromptError for seconds that are no number."""
         if timeout is not None and timeout != math.inf and not is_number(timeout, Real):
             raise PromptError(f"timeout is {shown(timeout)}: give seconds, or None to wait as long as it takes")
-        return self.ends if timeout is None else min(self.ends, self.begun + timeout)
+        return self.ends if timeout is None else min(self.ends, self.begun + float(timeout))
 
     @property
     def cached_tokens(self) -> int:

@@ -238,7 +238,7 @@ class EngineFace(ABC):
 
     def label_ids(self, prompt: AnyPrompt, labels: AnyLabels) -> list[int]:
         """The token ids of labels of one token each at the end of a prompt; raises LabelError for longer ones."""
-        compiled = self._compile(prompt, labels)
+        [(_, compiled)] = self.compiled([prompt], labels)
         if len(compiled.reads) > 1 or len(compiled.spellings) != len(compiled.labels):
             raise LabelError("these labels are not one token each here")
         return list(compiled.reads[0].token_ids)
@@ -263,7 +263,10 @@ class EngineFace(ABC):
     ) -> list[tuple[Tokens, LabelSet]]:
         """Every prompt as tokens, with its labels as tokens; raises PromptError and LabelError."""
         tokens, sets = self.read(prompts), sets_of(prompts, labels)
-        return [(ids, self._compile(prompt, one)) for ids, prompt, one in zip(tokens, prompts, sets, strict=True)]
+        return [
+            (ids, self._compile(prompt if isinstance(prompt, str | Prompt) else ids, one))
+            for ids, prompt, one in zip(tokens, prompts, sets, strict=True)
+        ]
 
     def read(self, prompts: Sequence[AnyPrompt]) -> list[Tokens]:
         """Every prompt as tokens, one that is certainly too long only in part; raises PromptError with its place."""

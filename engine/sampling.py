@@ -132,19 +132,23 @@ class Sampling(msgspec.Struct, frozen=True, dict=True):
                 force_setattr(self, name, tuple(value))
 
     def _check_types(self) -> None:
-        """What is of another kind would fail in a step, with the calls of others."""
-        for kind, what, names in (
-            (Integral, "a whole number", ("max_tokens", "top_k", "n", "logprobs")),
-            (Real, "a number", ("temperature", "top_p", "min_p", "repetition_penalty", *PENALTIES)),
+        """What is of another kind would fail in a step, with the calls of others: numbers are Python's own there."""
+        for kind, own, what, names in (
+            (Integral, int, "a whole number", ("max_tokens", "top_k", "n", "logprobs")),
+            (Real, float, "a number", ("temperature", "top_p", "min_p", "repetition_penalty", *PENALTIES)),
         ):
             for name in names:
                 value = getattr(self, name)
                 if not is_number(value, kind):
                     raise PromptError(f"{name} is {shown(value)}: give {what}")
+                force_setattr(self, name, own(value))
         for name in ("seed", "prompt_logprobs"):
             value = getattr(self, name)
-            if value is not None and not is_number(value, Integral):
+            if value is None:
+                continue
+            if not is_number(value, Integral):
                 raise PromptError(f"{name} is {shown(value)}: give a whole number, or None")
+            force_setattr(self, name, int(value))
         for name, good, what in (
             ("stop", _is_text, "strings"),
             ("choices", _is_text, "strings"),
@@ -159,6 +163,8 @@ class Sampling(msgspec.Struct, frozen=True, dict=True):
                 f"logit_bias is {shown(biases)}: give a dict of token ids and numbers between {-MOST_BIAS:g} and"
                 f" {MOST_BIAS:g}"
             )
+        if biases:
+            force_setattr(self, "logit_bias", {int(token): float(bias) for token, bias in biases.items()})
         for name in ("json_schema", "regex"):
             if not isinstance(value := getattr(self, name), str | None):
                 raise PromptError(f"{name} is {type(value).__name__}: give a string")

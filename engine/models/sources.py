@@ -230,15 +230,14 @@ def _dummy(name: str, status: Status) -> ModelSource:
 
 def _open_dummy(source: ModelSource, dtype: torch.dtype, device: torch.device | str) -> OpenModel:
     from adjudge.engine.models import dummy
+    from adjudge.engine.text.tokenizer import ids_of
 
     tiny = source.path.startswith(dummy.TINY)
     config = dummy.tiny_config(source.path.removeprefix(dummy.TINY)) if tiny else dummy.read_config(Path(source.path))
     tokenizer = open_tokenizer(source)
     rows = config.get_text_config(decoder=True).vocab_size
-    if len(tokenizer) > rows:
-        raise ModelUnsupported(
-            f"{source.name}: vocab_size is {rows}, but the tokenizer needs {len(tokenizer)}; raise it"
-        )
+    if (needed := ids_of(tokenizer)) > rows:
+        raise ModelUnsupported(f"{source.name}: vocab_size is {rows}, but the tokenizer needs {needed}; raise it")
     return OpenModel(dummy.random_model(source.name, config, dtype, device), tokenizer)
 
 

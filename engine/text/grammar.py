@@ -20,7 +20,7 @@ import torch
 from adjudge.engine.errors import PromptError
 from adjudge.engine.sampling import FORMS, Sampling
 from adjudge.engine.text import grammar_trial
-from adjudge.engine.text.tokenizer import is_sign
+from adjudge.engine.text.tokenizer import ids_of, is_sign
 
 log = logging.getLogger("adjudge")
 
@@ -105,7 +105,7 @@ class Grammars:
     def _tokenizer(self) -> Any:
         from llguidance import LLTokenizer
 
-        most = max(self._size, len(self._inner))  # a tokenizer may know more tokens than its model
+        most = max(self._size, ids_of(self._inner))  # a tokenizer may know more tokens than its model
         return LLTokenizer(_without_signs(self._inner), n_vocab=most, eos_token=sorted(self._end_ids) or None)
 
     def _compile(self, grammar: str, field: str, spoilt: int) -> tuple[Form, str]:
@@ -131,6 +131,10 @@ class Grammars:
         return begun, _said(tried.error)
 
 
+SIGN = {"special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+"""How tokenizers write a special token down."""
+
+
 def _without_signs(tokenizer: Any) -> str:
     """A fast tokenizer in JSON, its signs special and called what no text can hold.
 
@@ -149,6 +153,9 @@ def _without_signs(tokenizer: Any) -> str:
     vocabulary = model["vocab"]
     if isinstance(vocabulary, dict):
         model["vocab"] = {names.get(piece, piece): token for piece, token in vocabulary.items()}
+        for token in {*range(ids_of(tokenizer))}.difference(tokenizer.get_vocab().values()):
+            model["vocab"][f"{unguessed}-{token}"] = token  # llguidance counts tokens to know how far ids go
+            layout["added_tokens"].append({**SIGN, "id": token, "content": f"{unguessed}-{token}"})
     else:  # a piece's place is its token
         model["vocab"] = [[names.get(piece, piece), weight] for piece, weight in vocabulary]
     if "unk_token" in model:

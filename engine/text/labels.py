@@ -13,7 +13,7 @@ import numpy as np
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import LabelError
 from adjudge.engine.score import Score
-from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.engine.text.tokenizer import Tokenizer, Tokens, well_formed
 
 Encode = Callable[[str], Tokens]
 
@@ -170,6 +170,8 @@ def check_labels(labels: Labels) -> None:
     for label in labels.labels:
         if not isinstance(label, str) or not label:
             raise LabelError(f"label {label!r} is not a string of at least one character")
+        if well_formed(label).count("\ufffd") > label.count("\ufffd"):
+            raise LabelError(f"label {label!r} has a lone surrogate, which no text has: leave it out")
         if label in seen:
             raise LabelError(f'label "{label}" is given twice')
         seen.add(label)

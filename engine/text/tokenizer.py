@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from operator import index
 from threading import Lock
 from typing import Any
 
@@ -55,6 +56,11 @@ def is_sign(token: Mapping[str, Any]) -> bool:
     return bool(token["special"] or token["content"].strip(BLANKS))
 
 
+def ids_of(tokenizer: Any) -> int:
+    """How far its tokens' ids go, the last one's and one more: some tokenizers leave ids out, and have fewer tokens."""
+    return 1 + max(tokenizer.get_vocab().values())
+
+
 class Tokenizer:
     """A transformers fast tokenizer, with a second one beside it that knows no added tokens, for untrusted text.
 
@@ -73,7 +79,7 @@ class Tokenizer:
         added = plain["added_tokens"]
         plain.update(added_tokens=[], truncation=None, padding=None)
         self.inner = tokenizer
-        self.vocab_size = len(tokenizer) if rows is None else min(rows, len(tokenizer))
+        self.vocab_size = ids_of(tokenizer) if rows is None else min(rows, ids_of(tokenizer))
         self._trusted = BackendTokenizer.from_str(backend.to_str())
         self._trusted.no_truncation()
         self._plain = BackendTokenizer.from_str(json.dumps(plain))
@@ -174,7 +180,7 @@ class Tokenizer:
             ids = tuple(token for segment in prompt.segments for token in self.segment(segment, most))
         else:
             try:
-                ids = tuple(int(token) for token in prompt)
+                ids = tuple(map(index, prompt))
             except (TypeError, ValueError) as error:
                 mend = "give a string, a Prompt (engine.chat makes one of messages) or token ids"
                 raise PromptError(f"{shown(prompt)} is no prompt: {mend}") from error

@@ -313,6 +313,14 @@ def test_a_generator_of_prompts_is_refused_by_every_verb(engine: Engine) -> None
             ask(prompt for prompt in ["one", "two"])
 
 
+@pytest.mark.parametrize("prompt", [["1", "2"], [1.7, 2], (1, None)])
+def test_what_are_no_token_ids_are_refused_by_every_verb(engine: Engine, prompt: Any) -> None:
+    label_ids: Any = lambda prompts: engine.label_ids(prompts[0], DIGITS)  # noqa: E731
+    for ask in (lambda prompts: engine.score(prompts, DIGITS), engine.generate, engine.embed, label_ids):
+        with pytest.raises(PromptError, match=r"is no prompt: give a string, a Prompt .* or token ids"):
+            ask([prompt])
+
+
 @pytest.mark.parametrize("how", [pickle.dumps, copy.deepcopy])
 def test_an_open_engine_and_what_holds_one_say_what_can_be_pickled(engine: Engine, how: Any) -> None:
     with pytest.raises(AdjudgeError, match="give an EngineSpec or JudgeSpec"):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from fractions import Fraction
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from adjudge.engine.sampling import ROUNDING, Sampling, Wish, choose, uniform
+from adjudge.engine.sampling import PENALTIES, ROUNDING, Sampling, Wish, choose, uniform
 from adjudge.engine.sampling_on_device import choose_each, choose_together, log_sums
 
 
@@ -25,6 +27,25 @@ def test_tokens_are_drawn_as_often_as_their_probability_says() -> None:
     for temperature in (0.5, 1.0, 2.0):
         expected = torch.softmax(logits / temperature, 0)
         assert torch.allclose(counts(Sampling(temperature=temperature), logits), expected, atol=0.03)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        *({"temperature": value} for value in (1, 10**30, Fraction(1, 2), np.float16(0.5), np.longdouble(0.5))),
+        *({name: Fraction(1, 2)} for name in ("top_p", "min_p", "repetition_penalty", *PENALTIES)),
+        {"logit_bias": {np.uint8(1): Fraction(1, 2)}},
+        {"top_k": np.int8(100), "logprobs": np.uint8(5), "max_tokens": np.int8(120), "n": np.int8(3)},
+        {"seed": np.int32(5), "prompt_logprobs": np.int8(1)},
+    ],
+    ids=repr,
+)
+def test_numbers_of_any_kind_are_pythons_own_in_a_step(how: dict[str, Any]) -> None:
+    sampling = Sampling(**how)
+    for name, value in how.items():
+        own = {int(k): float(v) for k, v in value.items()} if isinstance(value, dict) else float(value)
+        assert getattr(sampling, name) == own and type(getattr(sampling, name)) in (int, float, dict)
+    assert choose(torch.zeros(4), Wish(sampling, (1, 2), 0.5)) in range(4)
 
 
 def test_filters_leave_out_what_they_say_and_no_more() -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,8 @@ from adjudge.engine.errors import PromptError
 from adjudge.engine.models import dummy
 from adjudge.engine.models.dummy import tiny_config
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.text.grammar import Grammars, _takes_too_much
+from adjudge.engine.text.grammar import SIGN, Grammars, _takes_too_much
+from adjudge.engine.text.prompt import Message, Prompt
 from tests.engine.test_generate import TINY, message
 
 
@@ -283,3 +285,27 @@ def test_a_form_that_proves_impossible_ends_the_text_without_a_sign_of_the_model
     [completion] = engine.generate(["x"], max_tokens=60, temperature=0.0, json_schema=IMPOSSIBLE)
     assert completion.finish_reason == "length" and completion.text.split() and '"a"' in completion.text
     assert "a text ends before it has its form" in caplog.text
+
+
+def test_ids_that_a_tokenizer_leaves_out_are_no_tokens_of_a_form_and_those_beyond_are(tmp_path: Path) -> None:
+    """As some tokenizers' ids go on beyond a gap, and so beyond their number of tokens."""
+    layout = json.loads(dummy.tiny_tokenizer().backend_tokenizer.to_str())
+    last = max(layout["model"]["vocab"].values())
+    chatml = {"<|im_start|>": last + 20, "<|im_end|>": last + 21}
+    layout["added_tokens"] = [{**SIGN, "id": token, "content": sign} for sign, token in chatml.items()]
+    layout["model"]["vocab"] |= chatml
+    config = tiny_config("llama")
+    config.vocab_size, config.eos_token_id = last + 40, last + 21
+    config.save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(layout))
+    how = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "chat_template": dummy.CHATML}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(how))
+    engine = Engine(f"dummy:{tmp_path}/config.json", kv_cache_gb=0.01)
+    assert engine.tokenizer.vocab_size == last + 22 > len(engine.tokenizer.inner)
+    chat = engine.chat([Message("user", Prompt.template("Hi"))])
+    assert last + 20 in engine.tokenizer.prompt(chat) and engine.score([chat], ["1", "2"])[0].best
+    bias = dict.fromkeys(range(last + 1, last + 20), 100.0)  # what stands for nothing is as likely as can be
+    [text] = engine.generate([chat], max_tokens=40, json_schema=SCHEMA, logit_bias=bias, seed=1)
+    assert not {*text.token_ids} & bias.keys() and text.text.startswith("{")
+    [ended] = engine.generate([chat], max_tokens=9, allowed_token_ids=(last + 21,))
+    assert ended.finish_reason == "stop"

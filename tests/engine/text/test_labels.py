@@ -133,6 +133,13 @@ def test_a_value_that_is_no_finite_number_is_refused(real: Tokenizer, value: Any
         compile_labels(Labels(("a", "b"), values=(1.0, value)), "", True, real)
 
 
+def test_a_lone_surrogate_is_no_label_and_a_pair_is_its_character(real: Tokenizer) -> None:
+    with pytest.raises(LabelError, match=r"label 'a\\ud83d' has a lone surrogate, which no text has: leave it out"):
+        compile_labels(Labels(("a\ud83d", "b")), "", True, real)
+    pair, whole = (compile_labels(Labels((one, "\ufffd")), "", True, real) for one in ("\ud83d\ude42", "\U0001f642"))
+    assert pair.reads == whole.reads
+
+
 def test_no_id_is_given_twice() -> None:
     with pytest.raises(LabelError, match="twice"):
         LabelSet.of_ids([65, 65])
