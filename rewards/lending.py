@@ -38,9 +38,7 @@ class PolicyWeights:
 
         with self._opening:
             if spec not in self._engines:
-                self._engines[spec] = Engine(
-                    self._lent(), max_batch_tokens=spec.max_batch_tokens, kv_cache_gb=spec.kv_cache_gb
-                )
+                self._engines[spec] = Engine(self._lent(), **spec.given)
             return self._engines[spec]
 
     def _lent(self) -> Any:

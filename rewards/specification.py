@@ -15,11 +15,12 @@ import msgspec
 
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.remote import OF_A_SERVER
+from adjudge.engine.models.aliases import SMOLLM2
 from adjudge.engine.remote.address import without_secrets
+from adjudge.rewards.engine_choice import EngineChoice
 from adjudge.rewards.imported import is_own
 from adjudge.rewards.judges.kinds import KINDS, kind_name, kind_of, misfit, of_pairs, prepare
-from adjudge.rewards.lending import POLICY, policy_engine
+from adjudge.rewards.lending import policy_engine
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -30,7 +31,7 @@ _log = logging.getLogger("adjudge")
 Opened = TypeVar("Opened")
 
 
-class EngineSpec(msgspec.Struct, frozen=True):
+class EngineSpec(EngineChoice, frozen=True):
     """Which model is opened, and how: in this process (see `Engine`), or behind a server at `url` (see `RemoteEngine`).
 
     Without `model` it is "smollm2-135m", and of a server the one it serves; `tokenizer` names whose tokenizer that
@@ -41,38 +42,12 @@ class EngineSpec(msgspec.Struct, frozen=True):
     `Reward.during_training`. Raises AdjudgeError for what does not go together.
     """
 
-    model: str | None = None
-    adapter: str | None = None
-    device: str = "auto"
-    dtype: str = "auto"
-    max_batch_tokens: int | None = None
-    kv_cache_gb: float | None = None
-    url: str | None = None
-    tokenizer: str | None = None
-    max_context: int | None = None
-    max_concurrency: int | None = None
-    timeout: float | None = None
-    retries: int | None = None
-
     def __post_init__(self) -> None:
+        self.check_together()
         if self.url is None and self.model is None:
-            msgspec.structs.force_setattr(self, "model", "smollm2-135m")
-        own = (self.adapter, self.device, self.dtype, self.max_batch_tokens, self.kv_cache_gb)
-        if self.url is not None and own != (None, "auto", "auto", None, None):
-            raise AdjudgeError(
-                f"the engine is a server, {without_secrets(self.url)}: adapter, device, dtype, max_batch_tokens and"
-                " kv_cache_gb are its own matter, leave them out"
-            )
-        for name, has in OF_A_SERVER.items():
-            if self.url is None and getattr(self, name) is not None:
-                raise AdjudgeError(f"{name} is for a server at a url: a model that is opened here {has}, leave it out")
+            msgspec.structs.force_setattr(self, "model", SMOLLM2.name)
         if self.of_policy and (self.adapter, self.device, self.dtype) != (None, "auto", "auto"):
             raise AdjudgeError('the model "policy" is where the policy is, bare: leave out adapter, device and dtype')
-
-    @property
-    def of_policy(self) -> bool:
-        """Whether it is the policy's own base weights."""
-        return self.url is None and self.model == POLICY
 
     def check(self) -> None:
         """Raise what `open` would of a model or adapter that is not there; no weights are read, and no server asked."""
@@ -94,28 +69,9 @@ class EngineSpec(msgspec.Struct, frozen=True):
         with _OPENING:
             engine = policy_engine(self) if self.of_policy else _ENGINES.get(self)
             if engine is None:
-                engine = _ENGINES[self] = self._opened()
+                engine = _ENGINES[self] = self.open_anew()
             _SPECS[engine] = self
             return awake(engine)
-
-    def _opened(self) -> EngineFace:
-        if self.url is not None:
-            from adjudge.engine.remote.remote_engine import RemoteEngine
-
-            key = os.environ.get("ADJUDGE_API_KEY")
-            given = {name: value for name in OF_A_SERVER if (value := getattr(self, name)) is not None}
-            return RemoteEngine(self.url, self.model, api_key=key, **given)
-        from adjudge.engine.engine import Engine
-
-        assert self.model is not None
-        return Engine(
-            self.model,
-            adapter=self.adapter,
-            device=self.device,
-            dtype=self.dtype,
-            max_batch_tokens=self.max_batch_tokens,
-            kv_cache_gb=self.kv_cache_gb,
-        )
 
 
 _ENGINES: WeakValueDictionary[EngineSpec, EngineFace] = WeakValueDictionary()

@@ -15,13 +15,13 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.models.aliases import HOUSE, SMOLLM2
 from adjudge.rewards.accuracy_reward import AccuracyReward, peoples_score
 from adjudge.rewards.checks import Check, CheckReward, SectionReward
+from adjudge.rewards.engine_choice import EngineChoice
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
 from adjudge.rewards.imported import imported, is_own
 from adjudge.rewards.judge_reward import JudgeReward, Scale, check_row
 from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.judges.kinds import FILES, kind_of, of_pairs, prepare, usual
-from adjudge.rewards.lending import POLICY
 from adjudge.rewards.references import DynamicReference, Reference, StaticReference
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row
@@ -36,27 +36,11 @@ Place = Callable[[str], str]
 """Makes a path of a recipe absolute."""
 
 
-class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Engine(EngineChoice, frozen=True, forbid_unknown_fields=True):
     """The judge's model: as in `adjudge models`, or behind the server at `url`; see `EngineSpec`.
 
     `model` "policy" is the policy's own first weights, where it trains an adapter: they are in memory once.
-    `tokenizer` is a server's, where it is not found under the name of its model, `max_context` its context, where it
-    does not say, `max_concurrency` how many requests to it are under way at most, `timeout` how many seconds an attempt
-    may take and `retries` how often it is made again.
     """
-
-    model: str | None = None
-    adapter: str | None = None
-    device: str = "auto"
-    dtype: str = "auto"
-    max_batch_tokens: Annotated[int, Meta(ge=1)] | None = None
-    kv_cache_gb: Annotated[float, Meta(gt=0)] | None = None
-    url: str | None = None
-    tokenizer: str | None = None
-    max_context: Annotated[int, Meta(ge=2)] | None = None
-    max_concurrency: Annotated[int, Meta(ge=1)] | None = None
-    timeout: Annotated[float, Meta(gt=0)] | None = None
-    retries: Annotated[int, Meta(ge=0)] | None = None
 
     def spec(self) -> EngineSpec:
         """The same, as rewards know it."""
@@ -71,11 +55,6 @@ class Engine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.model is not None or self.url is not None:
             return self.model
         return SMOLLM2.name if self.adapter else HOUSE.name
-
-    @property
-    def of_policy(self) -> bool:
-        """Whether it is the policy's first weights."""
-        return self.url is None and self.model == POLICY
 
     def placed(self, place: Place) -> Engine:
         """The same with its paths made absolute."""

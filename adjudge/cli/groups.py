@@ -94,7 +94,7 @@ def _engine(default: str, model_option: object) -> Group:
     ) -> Source:
         return Source(
             model=usual_model(default, adapter) if model is None and url is None else model,
-            adapter=adapter,
+            adapter=None if adapter is None else str(adapter),
             url=url,
             tokenizer=tokenizer,
             max_context=max_context,

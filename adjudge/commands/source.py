@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
-
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.remote import OF_A_SERVER
+from adjudge.rewards.engine_choice import EngineChoice
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -49,36 +46,13 @@ def check_fit(model: str | None, adapter: object, judge: str, options: Options) 
         print(f"adjudge: {warning}", file=sys.stderr)
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """Where answers come from; `model` may be None only of a server (`url`), for the one it has.
+class Source(EngineChoice, frozen=True):
+    """The engine that a command asks, or `replicas` of it; `model` may be None only of a server (`url`)."""
 
-    `tokenizer` names a server's, `max_context` is its context where it does not say, and `max_concurrency` limits the
-    requests to it, each of which may take `timeout` seconds and is made again `retries` times. Raises AdjudgeError
-    for what is a server's own matter, or a server's alone.
-    """
-
-    model: str | None
-    adapter: Path | None
-    url: str | None
-    replicas: int
-    device: str
-    dtype: str
-    tokenizer: str | None = None
-    max_context: int | None = None
-    max_concurrency: int | None = None
-    timeout: float | None = None
-    retries: int | None = None
+    replicas: int = 1
 
     def __post_init__(self) -> None:
-        for name, has in OF_A_SERVER.items():
-            if self.url is None and getattr(self, name) is not None:
-                option = "--" + name.replace("_", "-")
-                raise AdjudgeError(f"{option} is for a server (--url): a model here {has}, leave it out")
-        own = (self.adapter, self.replicas, self.device, self.dtype)
-        if self.url is not None and own != (None, 1, "auto", "auto"):
-            raise AdjudgeError(
-                "--url asks a server: --adapter, --replicas, --device and --dtype are its own matter, leave them out"
-            )
+        self.check_together(lambda name: "--" + name.replace("_", "-"))
 
     def usual_judge(self, options: Options) -> Literal["pairwise", "pointwise"]:
         """Which judge compares stories where nobody has named one; a server is asked for its model if that decides."""
@@ -92,23 +66,15 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     @contextmanager
     def open(self) -> Iterator[EngineFace]:
         """The engine, until the block ends."""
-        if self.url is not None:
-            from adjudge.engine.remote.remote_engine import RemoteEngine
+        engine = self.open_anew()
+        with engine if isinstance(engine, AbstractContextManager) else nullcontext(engine):
+            yield engine
 
-            key = os.environ.get("ADJUDGE_API_KEY")
-            given = {name: value for name in OF_A_SERVER if (value := getattr(self, name)) is not None}
-            with RemoteEngine(self.url, self.model, api_key=key, **given) as remote:
-                yield remote
-            return
-        assert self.model is not None
+    def open_anew(self) -> EngineFace:
+        """The engine, or an engine over its replicas."""
         if self.replicas == 1:
-            from adjudge.engine.engine import Engine
+            return super().open_anew()
+        from adjudge.engine.cluster.cluster_engine import ClusterEngine
 
-            yield Engine(self.model, adapter=self.adapter, device=self.device, dtype=self.dtype)
-        else:
-            from adjudge.engine.cluster.cluster_engine import ClusterEngine
-
-            with ClusterEngine(
-                self.model, self.replicas, adapter=self.adapter, device=self.device, dtype=self.dtype
-            ) as cluster:
-                yield cluster
+        assert self.model is not None
+        return ClusterEngine(self.model, **self.given)

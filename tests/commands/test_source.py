@@ -70,7 +70,7 @@ def test_a_server_is_asked_with_what_it_does_not_say_and_no_more_at_once_than_wa
 @pytest.mark.parametrize("own", [("--device", "cpu"), ("--dtype", "float32"), ("--replicas", "2"), ("--adapter", "a")])
 def test_what_is_a_servers_own_matter_is_refused(command: str, own: tuple[str, str], opened: list[Any]) -> None:
     told = message(command, "--url", "http://localhost:1", *own)
-    assert told == "--url asks a server: --adapter, --replicas, --device and --dtype are its own matter, leave them out"
+    assert told == f"the engine is a server, http://localhost:1: {own[0]} is its own matter, leave it out"
     assert not opened
 
 
@@ -88,7 +88,7 @@ def test_what_a_server_is_told_without_a_server_is_refused(option: str, value: s
     for command in ("judge", "rank"):
         assert f"--{option} is for a server (--url): a model here {has}" in message(command, f"--{option}", value)
     told = message("policy", f"--{option}", value)
-    assert f"{option.replace('-', '_')} is for a server at a url: a model that is opened here {has}" in told
+    assert f"{option.replace('-', '_')} is for a server (url): a model here {has}" in told
 
 
 def test_device_and_dtype_of_an_evaluation_are_of_its_policies(

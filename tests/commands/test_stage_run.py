@@ -12,8 +12,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
 from adjudge.training.stages import Drop, Passed
 
-NOBODY = Source(model="no/such-model", adapter=None, url=None, replicas=1, device="auto", dtype="auto")
-TINY = Source(model="dummy:tiny-llama", adapter=None, url=None, replicas=1, device="auto", dtype="auto")
+NOBODY = Source("no/such-model")
+TINY = Source("dummy:tiny-llama")
 
 
 def run(folder: Path, source: Source, earlier: Earlier) -> None:

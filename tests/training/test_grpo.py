@@ -367,8 +367,8 @@ def test_a_judge_that_cannot_be_opened_is_found_before_a_run_is_forgotten_or_a_p
 
 def test_models_of_judges_and_references_are_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    own = EngineSpec._opened
-    monkeypatch.setattr(EngineSpec, "_opened", lambda spec: (opened.append(str(spec.model)), own(spec))[1])
+    own = EngineSpec.open_anew
+    monkeypatch.setattr(EngineSpec, "open_anew", lambda spec: (opened.append(str(spec.model)), own(spec))[1])
     part = {"kind": "judge", "judge": "pointwise of pairs", "reference": "dynamic", "options": {"min_mass": 0.0}}
     reward = {"parts": {"x": part, "y": part}, "engine": {"model": "dummy:tiny-qwen3", "kv_cache_gb": 0.05}}
     train_grpo(tiny_recipe(tmp_path, reward=reward, optimiser={"steps": 1}))
