@@ -58,7 +58,7 @@ def is_sign(token: Mapping[str, Any]) -> bool:
 
 def ids_of(tokenizer: Any) -> int:
     """How far its tokens' ids go, the last one's and one more: some tokenizers leave ids out, and have fewer tokens."""
-    return 1 + max(tokenizer.get_vocab().values())
+    return 1 + int(max(tokenizer.get_vocab().values()))
 
 
 class Tokenizer:
