@@ -125,7 +125,7 @@ def _unchecked(inputs: HeadInputs, case: HeadCase) -> Callable[[int], dict[str, 
     """Ours without the look at its arguments, which on CUDA waits for the device."""
     heads = [Head(weight_VD, None, 1e-6, None, None, 1.0) for weight_VD in inputs.weights]
     example_ND, ids_K = inputs.hidden(0, case.n), inputs.labels(0, case.k)
-    _, labels = lay_out(example_ND, case.n, case.v, None, ids_K, None, None, None, None)
+    _, labels = lay_out(example_ND, case.v, None, ids_K, None, None, None, None)
     normalizer: Normalizer = case.normalizer
     backend = kernel_backend(inputs.device)
 

@@ -7,7 +7,6 @@ from adjudge.kernels.byte_table import ByteTable
 from adjudge.kernels.ragged import RaggedError
 from adjudge.kernels.restricted_head import RestrictedScores, restricted_logprobs
 from adjudge.kernels.restricted_head_arguments import LabelSetError
-from adjudge.kernels.restricted_head_shards import ShardScores, combine_shards, shard_scores
 
 __all__ = [
     "AnswerSpans",
@@ -16,11 +15,8 @@ __all__ = [
     "LabelSetError",
     "RaggedError",
     "RestrictedScores",
-    "ShardScores",
     "SpanReason",
     "answer_spans",
-    "combine_shards",
     "group_advantages",
     "restricted_logprobs",
-    "shard_scores",
 ]

@@ -15,9 +15,6 @@ ENDS = b" \t\r\n\v\f\"'`*)]}><|;!?$"
 POINTS = b".,:"
 """Bytes that end a word only before one of ENDS or the end of the stream: "4." is a 4, "4.5" and "4:30" are not."""
 
-COLUMNS = 7
-"""What an implementation tells of a match: token, tokens, lead, start, end, label, reason, as in `AnswerSpans`."""
-
 
 class SpanReason(IntEnum):
     """Why a score cannot be used; OK if it can."""

@@ -2,36 +2,38 @@
 
 Tags are matched in the bytes of the stream and mapped back to tokens, since a tokenizer merges tags with neighbours.
 
-Ladder, naive to fast. Milliseconds for 1,000 rows of 500 tokens, one score in each; one thread, 2 busy AVX-512 cores:
-1. decode, search by regular expression: the score, but not its token           100
+Ladder, naive to fast. Milliseconds of processor time for 1,000 rows of 500 tokens, one score in each, on an AMD EPYC:
+1. decode, search by regular expression: the score, but not its token            90
 2. the same, then decode prefixes until its token is found                      800
-3. join the tokens' bytes, search by regular expression, bisect for the token    33
-4. bytes.find from opening to opening, plain Python for the rest                 29   without numba
-5. one compiled pass over the bytes                                               9   after 2.4 s of compiling
-A megabyte in which an opening ends at every byte takes 3,960 in Python and 233 compiled.
-Where it loses: compiling pays only for streams of millions of tokens or hostile ones, so small calls never start it.
+3. join the tokens' bytes, search by regular expression, bisect for the token    28
+4. bytes.find from opening to opening, plain Python for the rest                 25
+5. one pass over the bytes, compiled by numba                                     7   after 2,600 of compiling
+The fifth is gone: each process compiled it, from 262,144 tokens on, which take 15 without it and took 5 with it.
+A megabyte in which an opening ends at every byte takes 1,000, whether there are ten labels or a hundred; it took 3,000
+and 8,000 before labels were sought by their first byte and matches kept in one flat list, 200 once compiled. The most
+that any text was found to take is 1,900, where an opening is itself a label.
 """
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adjudge.kernels.answer_form import FILLER, AnswerForm, SpanReason
-from adjudge.kernels.answer_spans_python import python_spans
+from adjudge.kernels.answer_form import ENDS, FILLER, POINTS, AnswerForm, SpanReason
 from adjudge.kernels.byte_table import ByteTable
 from adjudge.kernels.ragged import RaggedError, check_offsets, whole_numbers
 
-Spans = Callable[
-    [NDArray[np.int64], NDArray[np.int64], ByteTable, AnswerForm], tuple[NDArray[np.int64], NDArray[np.int64]]
-]
+COLUMNS = 7
+Found = tuple[int, int, int, int, int, int, int]
+"""A match: token, tokens, lead, start, end, label, reason, as in `AnswerSpans`."""
 
-COMPILED_FROM = 1 << 18
-"""Fewer tokens are read in plain Python, which takes milliseconds where compiling takes seconds; the bits agree."""
+LabelsByByte = dict[int, list[tuple[int, bytes]]]
+"""The labels that begin with a byte, the longest first, each with its index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +91,16 @@ def answer_spans(
     offsets = whole_numbers("offsets", offsets).cpu()
     check_offsets(offsets, len(ids), "row", empty=True)
     _check_ids(ids, offsets, table)
-    found, counts = _implementation(len(ids))(ids.numpy(), offsets.numpy(), table, form)
-    return AnswerSpans(torch.from_numpy(counts), *torch.from_numpy(found).T.contiguous())
+    by_byte = _by_first_byte(form.labels)
+    found: list[int] = []  # flat: a million tuples would keep the garbage collector busy
+    counts = [0]
+    for first, last in pairwise(offsets.tolist()):
+        text, token_ends = _text(ids[first:last].numpy(), table)
+        for match in _row(text, token_ends, form, by_byte):
+            found += match
+        counts.append(len(found) // COLUMNS)
+    columns = np.array(found, dtype=np.int64).reshape(-1, COLUMNS).T
+    return AnswerSpans(*map(torch.from_numpy, (np.array(counts), *np.ascontiguousarray(columns))))
 
 
 def _check_ids(ids: Tensor, offsets: Tensor, table: ByteTable) -> None:
@@ -102,14 +112,83 @@ def _check_ids(ids: Tensor, offsets: Tensor, table: ByteTable) -> None:
         raise RaggedError(f"{where}: the table knows 0 … {len(table) - 1}")
 
 
-def _implementation(tokens: int) -> Spans:
-    return (_compiled() or python_spans) if tokens >= COMPILED_FROM else python_spans
+def _by_first_byte(labels: tuple[bytes, ...]) -> LabelsByByte:
+    found: LabelsByByte = {}
+    for place, label in sorted(enumerate(labels), key=lambda one: len(one[1]), reverse=True):
+        found.setdefault(label[0], []).append((place, label))
+    return found
 
 
-@cache
-def _compiled() -> Spans | None:
-    try:
-        from adjudge.kernels.answer_spans_numba import numba_spans
-    except Exception:  # numba refuses releases of numpy that it does not know
-        return None
-    return numba_spans
+def _text(ids: NDArray[np.int64], table: ByteTable) -> tuple[bytes, list[int]]:
+    """The bytes of a row, and where in them each of its tokens ends."""
+    starts = table.starts.numpy()
+    lengths = starts[ids + 1] - starts[ids]
+    ends = lengths.cumsum()
+    shift = starts[ids] - (ends - lengths)  # from a token's place in the row to its place in the table
+    places = np.arange(lengths.sum()) + shift.repeat(lengths)
+    return table.data.numpy()[places].tobytes(), ends.tolist()
+
+
+def _row(text: bytes, token_ends: list[int], form: AnswerForm, labels: LabelsByByte) -> Iterator[Found]:
+    opening_ends = _ends_of(form.openings, text)
+    for opening_end, next_opening_end in pairwise([*opening_ends, len(text) + 1]):
+        start = _after_filler(text, opening_end, min(next_opening_end, len(text)), form)
+        if start != next_opening_end:  # else that opening is nearer to the same score
+            yield _match(text, token_ends, opening_end, start, form, labels)
+
+
+def _ends_of(strings: tuple[bytes, ...], text: bytes) -> list[int]:
+    """Where the occurrences of any of the strings end, overlapping ones too."""
+    ends = set()
+    for string in strings:
+        place = text.find(string)
+        while place >= 0:
+            ends.add(place + len(string))
+            place = text.find(string, place + 1)
+    return sorted(ends)
+
+
+def _after_filler(text: bytes, start: int, stop: int, form: AnswerForm) -> int:
+    stop = min(stop, start + form.max_filler)
+    while start < stop and text[start] in form.filler:
+        start += 1
+    return start
+
+
+def _match(
+    text: bytes, token_ends: list[int], opening_end: int, start: int, form: AnswerForm, labels: LabelsByByte
+) -> Found:
+    label, end, reason = _read(text, start, form, labels)
+    if label < 0:
+        return -1, 0, 0, start, start, label, reason
+    first = bisect_right(token_ends, start)
+    last = bisect_right(token_ends, end - 1)
+    first_begins = token_ends[first - 1] if first else 0
+    if reason == SpanReason.OK and first_begins < opening_end:
+        reason = SpanReason.OFF_BOUNDARY
+    return first, last - first + 1, start - first_begins, start, end, label, reason
+
+
+def _read(text: bytes, start: int, form: AnswerForm, labels: LabelsByByte) -> tuple[int, int, SpanReason]:
+    """The longest label that stands at `start` as a word of its own, or -1; where it ends; what is wrong with it."""
+    if start == len(text):
+        return -1, start, SpanReason.ENDED
+    label, end = -1, start
+    for place, written in labels.get(text[start], ()):
+        if text.startswith(written, start):
+            label, end = place, start + len(written)
+            break
+    if label < 0:
+        return -1, start, SpanReason.NO_LABEL
+    after = _after_filler(text, end, len(text), form)
+    if any(text.find(closing, end, after + len(closing)) >= 0 for closing in form.closings):
+        return label, end, SpanReason.OK
+    if not _is_word_end(text, end):
+        return -1, start, SpanReason.NO_LABEL
+    return label, end, SpanReason.UNCLOSED if form.closings else SpanReason.OK
+
+
+def _is_word_end(text: bytes, end: int) -> bool:
+    if end < len(text) and text[end] in POINTS:
+        end += 1
+    return end == len(text) or text[end] in ENDS

@@ -96,30 +96,22 @@ def restricted_logprobs(
     head = Head(weight_VD, norm_weight, eps, bias, softcap, temperature)
     check_head(hidden_ND, head)
     rows, labels = lay_out(
-        hidden_ND,
-        len(hidden_ND),
-        len(weight_VD),
-        rows,
-        label_ids,
-        label_offsets,
-        label_groups,
-        label_values,
-        targets,
+        hidden_ND, len(weight_VD), rows, label_ids, label_offsets, label_groups, label_values, targets
     )
     n = len(hidden_ND) if rows is None else len(rows)
 
     if n and kernel_backend(hidden_ND.device) == "triton":
         from adjudge.kernels.restricted_head_triton import triton_scores
 
-        return assemble(triton_scores(hidden_ND, rows, n, head, labels, normalizer), labels)
+        return _assembled(triton_scores(hidden_ND, rows, n, head, labels, normalizer), labels)
     scores = torch_set_scores(hidden_ND, rows, n, head, labels) if n else no_scores(hidden_ND, labels)
     if normalizer != "set":
         log_full = vocabulary_log_sum(hidden_ND, rows, n, head) if n else scores["log_z"]
         scores = with_full(scores, log_full, labels, replace=normalizer == "full")
-    return assemble(scores, labels)
+    return _assembled(scores, labels)
 
 
-def assemble(scores: Scores, labels: Labels) -> RestrictedScores:
+def _assembled(scores: Scores, labels: Labels) -> RestrictedScores:
     """The scores as they are handed out."""
     return RestrictedScores(
         logprobs=scores["logprobs"],

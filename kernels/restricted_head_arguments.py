@@ -129,8 +129,7 @@ class Conditions:
 
 def lay_out(
     hidden_ND: Tensor,
-    scored: int,
-    vocabulary: int | None,
+    vocabulary: int,
     rows: Tensor | None,
     ids: Tensor,
     offsets: Tensor | None,
@@ -138,8 +137,7 @@ def lay_out(
     values: Tensor | None,
     targets: Tensor | None,
 ) -> tuple[Tensor | None, Labels]:
-    """Check the rows (among `scored`) and label arguments, number the labels of all sets in one row, and put both
-    beside hidden_ND; ids of the vocabulary have no upper bound where it is None.
+    """Check the rows and label arguments, number the labels of all sets in one row, and put both beside hidden_ND.
 
     Nothing waits for hidden_ND's device if rows and labels are on the host; if one is not, it is waited for once.
     """
@@ -152,14 +150,13 @@ def lay_out(
     rows, offsets, groups, targets = map(known.get, others)
 
     conditions = Conditions()
-    n = scored if rows is None else len(rows)
+    hidden_rows = len(hidden_ND)
+    n = hidden_rows if rows is None else len(rows)
     if rows is not None:
-        conditions.require("rows", rows, (rows >= 0) & (rows < scored), f"a row of hidden_ND (0 … {scored - 1})")
-    if vocabulary is None:
-        conditions.require("label_ids", ids, ids >= 0, "a token id")
-    else:
-        known_ids = (ids >= 0) & (ids < vocabulary)
-        conditions.require("label_ids", ids, known_ids, f"a row of weight_VD (0 … {vocabulary - 1})")
+        known_rows = (rows >= 0) & (rows < hidden_rows)
+        conditions.require("rows", rows, known_rows, f"a row of hidden_ND (0 … {hidden_rows - 1})")
+    known_ids = (ids >= 0) & (ids < vocabulary)
+    conditions.require("label_ids", ids, known_ids, f"a row of weight_VD (0 … {vocabulary - 1})")
     shared = offsets is None
     if offsets is None:
         offsets = torch.arange(2, device=ids.device) * len(ids)

@@ -1,6 +1,6 @@
 """The restricted head in torch: label logits in tiles of one fixed shape, and the log-sum over the vocabulary."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -22,25 +22,14 @@ Scores = dict[str, Tensor]  # RestrictedScores by field name, as far as computed
 
 Rows = Tensor | range
 
-Read = Callable[[Rows, Tensor], tuple[Tensor, Tensor]]
-"""Rows [T] and positions of their tokens [T or 1, K] -> token logits [T, K], and which rows are finite [T]; both may
-have more rows, which nobody reads."""
-
 
 def torch_set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head, labels: Labels) -> Scores:
-    """Score the label sets alone; memory beyond the scores is that of one tile of rows."""
+    """Score the label sets alone, in tiles of rows that have equally many tokens and labels.
 
-    def read(rows_T: Rows, positions_TK: Tensor) -> tuple[Tensor, Tensor]:
-        x_PD = final_rows(hidden_ND, rows_T if rows is None else take(rows, rows_T), head)
-        return token_logits(x_PD, head, labels.token_ids[positions_TK]), x_PD.abs().amax(-1) < torch.inf
-
-    return set_scores(read, n, labels)
-
-
-def set_scores(read: Read, n: int, labels: Labels) -> Scores:
-    """Turn token logits into scores, in tiles of rows that have equally many tokens and labels."""
+    Memory beyond the scores is that of one tile.
+    """
     buckets = list(_buckets(labels, n))
-    parts = [_bucket_scores(read, labels, bucket) for bucket in buckets]
+    parts = [_bucket_scores(hidden_ND, rows, head, labels, bucket) for bucket in buckets]
     if labels.shared:
         scores = parts[0]
     else:
@@ -80,7 +69,7 @@ def _buckets(labels: Labels, n: int) -> Iterator[_Bucket]:
         )
 
 
-def _bucket_scores(read: Read, labels: Labels, bucket: _Bucket) -> Scores:
+def _bucket_scores(hidden_ND: Tensor, rows: Tensor | None, head: Head, labels: Labels, bucket: _Bucket) -> Scores:
     def tile(table: Tensor, start: int) -> Tensor:
         return table if len(table) == 1 else _pad(table[start : start + _SET_TILE], _SET_TILE)
 
@@ -88,21 +77,24 @@ def _bucket_scores(read: Read, labels: Labels, bucket: _Bucket) -> Scores:
     for start in range(0, len(bucket.rows_B), _SET_TILE):
         positions, places = tile(bucket.token_positions_BK, start), tile(bucket.label_positions_BL, start)
         rows_T = bucket.rows_B[start : start + _SET_TILE]
-        logits, finite = (_pad(table, _SET_TILE) for table in read(rows_T, positions[: len(rows_T)]))
+        x_PD = final_rows(hidden_ND, rows_T if rows is None else _take(rows, rows_T), head)
+        token_ids = labels.token_ids[positions[: len(rows_T)]]
+        logits = _pad(_token_logits(x_PD, head, token_ids), _SET_TILE)
+        finite = _pad(x_PD.abs().amax(-1) < torch.inf, _SET_TILE)
         if labels.groups is not None:
             logits = _merge_variants(logits, labels.groups[positions], places.shape[1])
         tiles.append(_statistics(logits, None if labels.values is None else labels.values[places], finite))
     return {name: torch.cat([scores[name] for scores in tiles])[: len(bucket.rows_B)] for name in tiles[0]}
 
 
-def take(table: Tensor, rows: Rows) -> Tensor:
+def _take(table: Tensor, rows: Rows) -> Tensor:
     """Some rows of a table; consecutive ones are not copied."""
     return table[rows.start : rows.stop] if isinstance(rows, range) else table[rows]
 
 
 def final_rows(hidden_ND: Tensor, rows_T: Rows, head: Head) -> Tensor:
     """Gather rows in float32, normed if asked, padded with rows of zeros to whole tiles."""
-    x_PD = _pad(take(hidden_ND, rows_T).float(), -(-len(rows_T) // ROW_TILE) * ROW_TILE).contiguous()
+    x_PD = _pad(_take(hidden_ND, rows_T).float(), -(-len(rows_T) // ROW_TILE) * ROW_TILE).contiguous()
     if head.norm_weight_D is None:
         return x_PD
     normed = []
@@ -113,7 +105,7 @@ def final_rows(hidden_ND: Tensor, rows_T: Rows, head: Head) -> Tensor:
     return torch.cat(normed).to(hidden_ND.dtype).float()
 
 
-def token_logits(x_PD: Tensor, head: Head, ids_BK: Tensor) -> Tensor:
+def _token_logits(x_PD: Tensor, head: Head, ids_BK: Tensor) -> Tensor:
     """The logits [P, K] of tokens [B, K]: B is P, or 1 for all rows, or less where nobody reads the last rows."""
     if len(ids_BK) > 1:
         ids_BK = _pad(ids_BK, len(x_PD))
@@ -161,7 +153,7 @@ def vocabulary_log_sum(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Hea
     log_sums = []
     for start in range(0, n, _ROWS_AT_ONCE):
         places = range(start, min(n, start + _ROWS_AT_ONCE))
-        log_sums.append(_log_sum(final_rows(hidden_ND, places if rows is None else take(rows, places), head), head))
+        log_sums.append(_log_sum(final_rows(hidden_ND, places if rows is None else _take(rows, places), head), head))
     return torch.cat(log_sums)[:n]
 
 

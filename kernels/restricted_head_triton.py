@@ -52,19 +52,6 @@ def triton_scores(
     return scores
 
 
-@launcher
-def triton_log_sum(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head) -> Tensor:
-    """Log-sum-exp over the vocabulary [N]: the one part that the ranks of a cut vocabulary have to exchange."""
-    hidden_ND = hidden_ND.contiguous()
-    if rows is not None or head.norm_weight_D is not None:
-        hidden_ND, head = _final_rows(hidden_ND, rows, n, head), head.without_norm()
-    log_sums = []
-    for start in range(0, n, ROWS_AT_ONCE):
-        peaks, sums = _vocabulary_sums(hidden_ND[start : start + ROWS_AT_ONCE], head)
-        log_sums.append((peaks + sums.log()).logsumexp(1))
-    return torch.cat(log_sums)
-
-
 def _set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head, labels: Labels) -> Scores:
     def output(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=hidden_ND.device)

@@ -14,14 +14,12 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from adjudge.engine.models.sources import open_tokenizer, resolve
 from adjudge.engine.text.token_bytes import byte_table
-from adjudge.kernels import ByteTable
-from adjudge.kernels.answer_form import FILLER, AnswerForm
-from adjudge.kernels.answer_spans_python import python_spans
+from adjudge.kernels import ByteTable, answer_spans
 
 ROWS, LENGTH = 1000, 500
 ANALYSIS = "the plot is clear and its [1] characters drawn with care, though <b>one</b> ending of 3 feels rushed"
 LABELS = tuple(str(number).encode() for number in range(1, 11))
-FORM = AnswerForm((b"<ANSWER>", b"[["), LABELS, (b"</ANSWER>", b"]]"), FILLER, max_filler=16)
+FORM: dict[str, Any] = {"openings": (b"<ANSWER>", b"[["), "labels": LABELS, "closings": (b"</ANSWER>", b"]]")}
 PATTERN = r"(?:<ANSWER>|\[\[)[ \t\r\n*:]{0,16}(10|[1-9])[ \t\r\n*:]{0,16}(?:</ANSWER>|\]\])"
 
 
@@ -110,34 +108,19 @@ def test_joining(rows: list[list[int]], table: ByteTable, expected: list[int], b
     assert benchmark(tokens_by_joining, rows, pieces_of(table)) == expected
 
 
-@pytest.mark.parametrize("implementation", ["python", "numba"])
 @pytest.mark.parametrize("count", [1, 100, ROWS])
 def test_ours(
-    rows: list[list[int]],
-    table: ByteTable,
-    expected: list[int],
-    implementation: str,
-    count: int,
-    benchmark: BenchmarkFixture,
+    rows: list[list[int]], table: ByteTable, expected: list[int], count: int, benchmark: BenchmarkFixture
 ) -> None:
-    """Both implementations, from one row to all."""
-    spans = python_spans
-    if implementation == "numba":
-        from adjudge.kernels.answer_spans_numba import numba_spans as spans
-    ids = torch.tensor([token for row in rows[:count] for token in row]).numpy()
-    offsets = torch.tensor([0, *accumulate(map(len, rows[:count]))]).numpy()
-    found, _ = benchmark(spans, ids, offsets, table, FORM)
-    assert found[:, 0].tolist() == expected[:count]
+    """Ours, from one row to all."""
+    ids = torch.tensor([token for row in rows[:count] for token in row])
+    offsets = torch.tensor([0, *accumulate(map(len, rows[:count]))])
+    found = benchmark(answer_spans, ids, offsets, table, **FORM)
+    assert found.token.tolist() == expected[:count]
 
 
-@pytest.mark.parametrize("implementation", ["python", "numba"])
-def test_a_hostile_megabyte(implementation: str, benchmark: BenchmarkFixture) -> None:
+def test_a_hostile_megabyte(benchmark: BenchmarkFixture) -> None:
     """An opening that begins at every byte."""
-    spans = python_spans
-    if implementation == "numba":
-        from adjudge.kernels.answer_spans_numba import numba_spans as spans
-    size = 1 << 20
-    found, _ = benchmark(
-        spans, torch.zeros(size, dtype=torch.int64).numpy(), torch.tensor([0, size]).numpy(), ByteTable.of([b"["]), FORM
-    )
-    assert len(found) == size - 1
+    ids, offsets = torch.zeros(1 << 20, dtype=torch.int64), torch.tensor([0, 1 << 20])
+    found = benchmark(answer_spans, ids, offsets, ByteTable.of([b"["]), **FORM)
+    assert len(found.token) == len(ids) - 1

@@ -1,12 +1,10 @@
-"""Answer spans, compiled and in plain Python, against regular expressions over the joined bytes of a row."""
+"""Answer spans against regular expressions over the joined bytes of a row."""
 
 from __future__ import annotations
 
 import random
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -16,32 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adjudge.kernels import AnswerSpans, ByteTable, LabelSetError, RaggedError, SpanReason, answer_spans
-from adjudge.kernels import answer_spans as answer_spans_function
 from adjudge.kernels.answer_form import FILLER
-from adjudge.kernels.answer_spans import COMPILED_FROM
-from adjudge.kernels.answer_spans_python import python_spans
-
-spans_module = sys.modules[answer_spans_function.__module__]
 
 FIELDS = ("offsets", "token", "tokens", "lead", "start", "end", "label", "reason")
 NUMBERS = "47 4.5 4,5 4:30 4/5 4-5 4% 4th 11 0 04 -4 +4"  # none of them 1 to 10
 TEN = tuple(str(number).encode() for number in range(1, 11))
 OK, ENDED, NO_LABEL, UNCLOSED, OFF_BOUNDARY = SpanReason
-
-
-@pytest.fixture(params=["numba", "python"])
-def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the test with each implementation."""
-    monkeypatch.setattr(spans_module, "_implementation", lambda tokens: _implementation(request.param))
-
-
-def _implementation(name: str) -> Callable[..., Any]:
-    if name == "python":
-        return python_spans
-    pytest.importorskip("numba")
-    from adjudge.kernels.answer_spans_numba import numba_spans
-
-    return numba_spans
 
 
 def spans(rows: Sequence[Sequence[bytes]], **form: Any) -> AnswerSpans:
@@ -151,29 +129,11 @@ forms = st.fixed_dictionaries(
 
 @settings(max_examples=300)
 @given(rows_of_tokens, forms)
-def test_both_implementations_say_what_the_regular_expressions_say(
-    rows: list[list[bytes]], form: dict[str, Any]
-) -> None:
-    expected = oracle(rows, **form)
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("python", "numba"):
-            if name == "numba" and not _has_numba():
-                continue
-            patch.setattr(spans_module, "_implementation", lambda tokens, name=name: _implementation(name))
-            result = spans(rows, **form)
-            assert matches(result) == expected
-            assert result.offsets.tolist() == [
-                sum(match[0] < row for match in expected) for row in range(len(rows) + 1)
-            ]
-            assert all(getattr(result, field).dtype == torch.int64 for field in FIELDS)
-
-
-def _has_numba() -> bool:
-    try:
-        import numba
-    except ImportError:
-        return False
-    return bool(numba)
+def test_they_are_what_the_regular_expressions_say(rows: list[list[bytes]], form: dict[str, Any]) -> None:
+    expected, result = oracle(rows, **form), spans(rows, **form)
+    assert matches(result) == expected
+    assert result.offsets.tolist() == [sum(match[0] < row for match in expected) for row in range(len(rows) + 1)]
+    assert all(getattr(result, field).dtype == torch.int64 for field in FIELDS)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +155,7 @@ def _has_numba() -> bool:
     ],
 )
 def test_a_usable_score_is_found_at_its_first_token(
-    row: list[bytes], token: int, count: int, lead: int, label: bytes, implementation: None
+    row: list[bytes], token: int, count: int, lead: int, label: bytes
 ) -> None:
     result = spans([row])
     assert result.usable.tolist() == [True]
@@ -227,7 +187,7 @@ def test_a_usable_score_is_found_at_its_first_token(
     ],
 )
 def test_anything_else_is_a_reason_and_never_a_guess(
-    row: list[bytes], closings: list[bytes], reason: SpanReason, implementation: None
+    row: list[bytes], closings: list[bytes], reason: SpanReason
 ) -> None:
     result = spans([row], closings=closings)
     assert result.reason.tolist() == [reason]
@@ -237,11 +197,11 @@ def test_anything_else_is_a_reason_and_never_a_guess(
 
 
 @pytest.mark.parametrize("text", [b"A+", b"Apple", b"A-", b"A\xc3\xa9", b"A_", b"A.M."])
-def test_a_letter_is_a_label_only_as_a_word(text: bytes, implementation: None) -> None:
+def test_a_letter_is_a_label_only_as_a_word(text: bytes) -> None:
     assert spans([[b"[[", text]], labels=[b"A", b"B"]).reason.tolist() == [NO_LABEL]
 
 
-def test_rows_keep_their_matches_in_order_and_empty_rows_have_none(implementation: None) -> None:
+def test_rows_keep_their_matches_in_order_and_empty_rows_have_none() -> None:
     rows = [[], [b"[[", b"3", b"]] [[", b"x", b" [[", b"9", b"]]"], [], [b"none"], [b"[[", b"2", b"]]"], []]
     result = spans(rows, closings=[b"]]"])
     assert result.offsets.tolist() == [0, 0, 3, 3, 3, 4, 4]
@@ -252,7 +212,7 @@ def test_rows_keep_their_matches_in_order_and_empty_rows_have_none(implementatio
     assert len(spans([[]]).token) == 0
 
 
-def test_a_row_has_the_same_spans_alone_and_anywhere_among_4096(implementation: None) -> None:
+def test_a_row_has_the_same_spans_alone_and_anywhere_among_4096() -> None:
     generator = random.Random(0)
     rows = [[generator.choice(FRAGMENTS) for _ in range(generator.randrange(12))] for _ in range(4096)]
     order = generator.sample(range(4096), 4096)
@@ -273,9 +233,7 @@ def test_a_row_has_the_same_spans_alone_and_anywhere_among_4096(implementation: 
         assert of_row(spans([rows[row], FRAGMENTS], openings=[b"[[", b"<A>"], closings=closings), 0) == found[row]
 
 
-def test_tags_that_touch_or_overlap_are_matches_of_their_own_unless_they_lead_to_one_score(
-    implementation: None,
-) -> None:
+def test_tags_that_touch_or_overlap_are_matches_of_their_own_unless_they_lead_to_one_score() -> None:
     assert spans([[b"[[[", b"7"]]).reason.tolist() == [NO_LABEL, OK]
     assert spans([[b"[[", b"[[", b"7"]]).reason.tolist() == [NO_LABEL, NO_LABEL, OK]
     assert spans([[b"Score", b":", b" 7"]], openings=[b"Score", b"Score:"]).reason.tolist() == [OK]
@@ -286,26 +244,26 @@ def test_tags_that_touch_or_overlap_are_matches_of_their_own_unless_they_lead_to
 
 
 @pytest.mark.parametrize("labels", [[b"1", b"10", b"Yes", b"Yes, but"], [b"Yes, but", b"10", b"Yes", b"1"]])
-def test_the_longest_label_wins_in_whatever_order_they_are(labels: list[bytes], implementation: None) -> None:
+def test_the_longest_label_wins_in_whatever_order_they_are(labels: list[bytes]) -> None:
     rows = [[b"[[", text, b"]]"] for text in (b"10", b"1", b"Yes, but", b"Yes", b"Yes, bu")]
     result = spans(rows, labels=labels)
     assert [labels[label] for label in result.label.tolist()] == [b"10", b"1", b"Yes, but", b"Yes", b"Yes"]
 
 
 @pytest.mark.parametrize("limit", [0, 1, 5])
-def test_filler_up_to_the_limit_is_skipped_on_both_sides(limit: int, implementation: None) -> None:
+def test_filler_up_to_the_limit_is_skipped_on_both_sides(limit: int) -> None:
     sides = [(limit, limit), (limit + 1, limit), (limit, limit + 1)]
     rows = [[b"[[", b" " * before, b"7", b" " * after, b"]]", b"."] for before, after in sides]
     result = spans(rows, closings=[b"]]"], max_filler=limit)
     assert result.reason.tolist() == [OK, NO_LABEL, UNCLOSED]
 
 
-def test_rows_hold_any_number_of_matches(implementation: None) -> None:
+def test_rows_hold_any_number_of_matches() -> None:
     rows = [[b"[[", b"7" if place % 3 else b"10", b"]]"] * (place % 7) for place in range(300)]
     assert matches(spans(rows)) == oracle(rows, [b"[["], TEN)
 
 
-def test_a_tag_split_over_many_tokens_is_found(implementation: None) -> None:
+def test_a_tag_split_over_many_tokens_is_found() -> None:
     tag = [bytes([byte]) for byte in b"<ANSWER>"]
     end = [bytes([byte]) for byte in b"</ANSWER>"]
     result = spans([[*tag, b" ", b"4", b" ", *end]], openings=[b"<ANSWER>"], closings=[b"</ANSWER>"])
@@ -324,7 +282,7 @@ def test_a_tag_split_over_many_tokens_is_found(implementation: None) -> None:
     ],
 )
 def test_a_megabyte_of_hostile_tags_is_read_once(
-    unit: bytes, openings: list[bytes], closings: list[bytes], found: int, implementation: None
+    unit: bytes, openings: list[bytes], closings: list[bytes], found: int
 ) -> None:
     """Anything quadratic would take hours; `found` is how many matches each unit has, negative for all bytes."""
     repeats = (1 << 20) // len(unit) // 1000
@@ -334,30 +292,7 @@ def test_a_megabyte_of_hostile_tags_is_read_once(
     assert not result.usable.any()
 
 
-@pytest.mark.parametrize("tokens", [0, COMPILED_FROM - 1, COMPILED_FROM, 10**9])
-def test_only_large_streams_pay_for_compiling(tokens: int) -> None:
-    compiled = _has_numba() and tokens >= COMPILED_FROM
-    assert spans_module._implementation(tokens).__name__ == ("numba_spans" if compiled else "python_spans")
-
-
-def test_streams_of_any_size_are_read_without_numba() -> None:
-    code = """
-import sys
-sys.modules["numba"] = None
-import torch
-from adjudge.kernels import ByteTable, answer_spans
-from adjudge.kernels.answer_spans import COMPILED_FROM
-table = ByteTable.of([b"[[", b"7", b"]]"])
-for size in (3, COMPILED_FROM):
-    ids = torch.full((size,), 2)
-    ids[:2] = torch.arange(2)
-    print(answer_spans(ids, torch.tensor([0, size]), table, openings=[b"[["], labels=[b"7"]).token.tolist())
-"""
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.split() == ["[1]", "[1]"]
-
-
-def test_streams_may_be_strided_and_of_32_bits(implementation: None) -> None:
+def test_streams_may_be_strided_and_of_32_bits() -> None:
     table = ByteTable.of([b"[[", b"7", b"]]"])
     ids, offsets = torch.arange(6, dtype=torch.int32)[::2] // 2, torch.tensor([0, 9, 3], dtype=torch.int32)[::2]
     result = answer_spans(ids, offsets, table, openings=[b"[["], labels=[b"7"])

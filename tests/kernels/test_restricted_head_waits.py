@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from adjudge.engine.head import Head
-from adjudge.kernels import LabelSetError, combine_shards, restricted_logprobs, shard_scores
+from adjudge.kernels import LabelSetError, restricted_logprobs
 from adjudge.kernels.restricted_head_arguments import Labels, lay_out
 from tests.kernels.absent_device import AbsentDevice, number_memory
 from tests.kernels.restricted_cases import FEATURES, moved, problem
@@ -25,8 +25,7 @@ ALL = "csr groups values targets rows norm bias softcap temperature strided"
 def device(monkeypatch: pytest.MonkeyPatch) -> AbsentDevice:
     """A device for which Triton's launchers run, with their launches caught; copies are made as they are for CUDA."""
     pytest.importorskip("triton", reason="triton is not installed")
-    for module in ("restricted_head", "restricted_head_shards"):
-        monkeypatch.setattr(f"adjudge.kernels.{module}.kernel_backend", lambda _: "triton")
+    monkeypatch.setattr("adjudge.kernels.restricted_head.kernel_backend", lambda _: "triton")
     monkeypatch.setattr(
         "adjudge.kernels.restricted_head_arguments.to_device",
         lambda tensor, device: tensor.to(device, non_blocking=True),
@@ -82,8 +81,7 @@ def test_what_the_kernels_get_is_the_same_from_host_and_device(device: AbsentDev
             rows, *labels = (arguments.get(name) for name in LABEL_ARGUMENTS)
             ids, offsets, groups, targets, values = labels
             assert ids is not None
-            scored = 12 if rows is not None else 7
-            return lay_out(hidden, scored, len(weight), rows, ids, offsets, groups, values, targets)
+            return lay_out(hidden, len(weight), rows, ids, offsets, groups, values, targets)
 
         expected_rows, expected = laid_out(arguments)
         for staying in ((), ("label_ids", "targets"), LABEL_ARGUMENTS):
@@ -146,25 +144,6 @@ def test_labels_of_a_third_device_are_refused(device: AbsentDevice) -> None:
             restricted_logprobs(**(arguments | {name: arguments[name].to("meta")}))
     with pytest.raises(ValueError, match="weight_VD is on cpu and hidden_ND on meta"):
         restricted_logprobs(**(moved(arguments, "meta") | {"weight_VD": arguments["weight_VD"]}))
-
-
-@pytest.mark.parametrize("per_row", [False, True])
-def test_a_shard_waits_as_little(per_row: bool, device: AbsentDevice) -> None:
-    arguments = problem((7, 20, 300, 5), torch.bfloat16, "csr rows norm" if per_row else "rows norm")
-    host = on(device, arguments, *LABEL_ARGUMENTS)
-    assert waits_of(device, lambda: shard_scores(**host, first_id=0)) == []
-    assert len(waits_of(device, lambda: shard_scores(**on(device, arguments), first_id=0))) == 1
-
-
-def test_putting_shards_together_waits_to_see_that_each_token_has_one(device: AbsentDevice) -> None:
-    arguments = problem((7, 20, 300, 5), torch.bfloat16)
-    parts = []
-
-    def run() -> None:
-        parts[:] = [shard_scores(**on(device, arguments, "label_ids"), first_id=0)]
-        combine_shards(parts, label_values=torch.arange(5.0), label_groups=torch.arange(5), normalizer="both")
-
-    assert len(waits_of(device, run)) == 1
 
 
 def test_the_engine_waits_only_for_the_result(device: AbsentDevice) -> None:

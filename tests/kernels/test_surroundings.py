@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from adjudge.kernels import ByteTable, answer_spans, combine_shards, group_advantages, restricted_logprobs, shard_scores
+from adjudge.kernels import ByteTable, answer_spans, group_advantages, restricted_logprobs
 from adjudge.kernels.attention import paged_attention
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
 from adjudge.kernels.surroundings import undisturbed
@@ -45,7 +45,6 @@ def calls() -> Iterator[Callable[[], Any]]:
     sinks = torch.arange(4.0)
     fields: Any = as_dict
     yield lambda: fields(restricted_logprobs(hidden, weight, ids, normalizer="both"))
-    yield lambda: fields(combine_shards([shard_scores(hidden, weight, ids, first_id=0)], normalizer="both"))
     yield lambda: {"logits": vocabulary_logits(hidden, weight)}
     yield lambda: {"output": attention()}
     yield lambda: {"output": attention(softcap=5.0)}
