@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -249,19 +250,15 @@ def how_of(options: Options) -> dict[str, Any]:
 
 def as_taken(kind: str, options: Options) -> dict[str, Any]:
     """The options as the class of that kind takes them by name: files are read, and texts that have parts."""
-    readers: dict[str, Callable[[Any], Any]] = {
-        "rubric": _rubric_of,
-        "principles": _principles_of,
-        "examples": _examples_of,
-        "without": names_of,
-    }
-    own = KINDS[kind].options
+    readers = _READERS.get(kind, {})
     taken = {
-        name: readers[name](value) if name in readers and name in own else value for name, value in options.items()
+        name: readers[name](value) if name in readers and value is not None else value
+        for name, value in options.items()
     }
     if kind == "personal" and "without" in taken:
-        taken["texts"] = _with_texts(taken)
-        del taken["without"]
+        if (without := taken.pop("without")) != ["texts"]:
+            raise AdjudgeError(f'--without is "{", ".join(without)}": what --judge personal can leave out is texts')
+        taken["texts"] = False
     if kind == "tree" and "weights" in taken:
         taken["weights"] = _weights_of(taken["weights"], taken.get("without", ()))
     return taken
@@ -284,88 +281,55 @@ def _examples_of(given: Any) -> Any:
     return [example_of(row) for row in read_rows(Path(given))] if isinstance(given, str | Path) else given
 
 
-def _with_texts(options: Options) -> bool:
-    """Whether a reader's reviews are shown with their texts."""
-    if (without := names_of(options.get("without", "texts"))) != ["texts"]:
-        raise AdjudgeError(f'--without is "{", ".join(without)}": what --judge personal can leave out is texts')
-    return "without" not in options
-
-
 def _weights_of(given: Any, without: Iterable[str]) -> Any:
     from adjudge.rewards.judges.tree_nodes import checked_without, parse_weights
 
     return given if isinstance(given, Mapping) else parse_weights(",".join(names_of(given)), checked_without(without))
 
 
-def _pairwise(options: Options) -> Open:
-    from adjudge.rewards.judges.pairwise import PairwiseJudge
-
-    aspects, how = aspects_of(options.get("aspects", "hanna")), how_of(options)
-    orders = options.get("orders", "both")
-    return lambda engine, journal: PairwiseJudge(engine, aspects, orders=orders, **how, journal=journal)
-
-
-def _pointwise(options: Options) -> Open:
-    from adjudge.rewards.judges.pointwise import PointwiseJudge
-
-    aspects, how = aspects_of(options.get("aspects", "hanna")), how_of(options)
-    return lambda engine, journal: PointwiseJudge(engine, aspects, **how, journal=journal)
+_READERS: dict[str, dict[str, Callable[[Any], Any]]] = {
+    "rubric": {"rubric": _rubric_of},
+    "tree": {"without": names_of},
+    "personal": {"without": names_of},
+    "personal of pairs": {"aspects": partial(aspects_of, preferred=PERSE)},
+    "principle": {"principles": _principles_of},
+    "debate": {"examples": _examples_of, "without": names_of},
+}
+"""What reads an option, where its judge takes something else than users give."""
 
 
-def _pointwise_pairs(options: Options) -> Open:
-    from adjudge.rewards.judges.pointwise import PointwisePairJudge
+def _opening(name: str, path: str, options: Options, how: Mapping[str, Any] | None = None) -> Open:
+    """How the judge of that name is opened, a class of this package at "module:class"; `how` it asks by `how_of`.
 
-    aspects, how = aspects_of(options.get("aspects", "hanna")), how_of(options)
-    return lambda engine, journal: PointwisePairJudge(engine, aspects, **how, journal=journal)
+    It is opened here too, on a model that is not there: the class finds mistakes before one is loaded.
+    """
+    from adjudge.engine.absent import AbsentEngine
+
+    made = resolve_name(f"{__package__}.{path}")
+    given = as_taken(name, {option: value for option, value in options.items() if option not in ASKING})
+    given |= how_of(options) if how is None else how
+
+    def opened(engine: EngineFace, journal: Journal | None) -> Judge[Any, Any]:
+        judge: Judge[Any, Any] = made(engine, **given, journal=journal)
+        return judge
+
+    opened(AbsentEngine(), None)
+    return opened
 
 
 def _ensemble(options: Options) -> Open:
     from adjudge.rewards.judges.ensemble_judge import EnsembleJudge
-    from adjudge.rewards.judges.pairwise import PairwiseJudge
 
-    aspects = aspects_of(options.get("aspects", "hanna"))
-    writes = options.get("mode", "direct") == "reasoned"  # else the seed is the partners' alone
-    how = how_of({name: value for name, value in options.items() if writes or name != "seed"})
-    return lambda engine, journal: EnsembleJudge(PairwiseJudge(engine, aspects, orders="ab", **how, journal=journal))
+    writes = options.get("mode") == "reasoned"  # else the seed is the partners' alone
+    asked = {name: value for name, value in options.items() if name != "partners" and (writes or name != "seed")}
+    opened = _opening("pairwise", "pairwise:PairwiseJudge", {**asked, "orders": "ab"})
+    return lambda engine, journal: EnsembleJudge(opened(engine, journal))  # type: ignore[arg-type]
 
 
 def _accompanied(items: list[Item], options: Options) -> list[Any]:
     from adjudge.rewards.judges.ensemble_judge import accompanied
 
     return list(accompanied(items, options.get("partners", 4), options.get("seed", 0)))
-
-
-def _scalar(options: Options) -> Open:
-    from adjudge.rewards.judges.scalar import ScalarJudge
-
-    return lambda engine, journal: ScalarJudge(engine, **options, journal=journal)
-
-
-def _rubric(options: Options) -> Open:
-    from adjudge.rewards.judges.rubric_judge import RubricJudge
-    from adjudge.rewards.judges.rubric_scoring import marks_of, scheme_of
-
-    rubric = None if options.get("rubric") is None else _rubric_of(options["rubric"])
-    scheme, form, how = options.get("scheme"), options.get("form", "fixed"), how_of(options)
-    if rubric is not None:
-        marks_of(rubric, scheme_of(rubric, scheme), form)
-    return lambda engine, journal: RubricJudge(engine, rubric, scheme=scheme, form=form, **how, journal=journal)
-
-
-def _personal(options: Options) -> Open:
-    from adjudge.rewards.judges.personal import PersonalJudge, checked_k
-
-    k, how = checked_k(options.get("k", 3)), how_of(options)
-    texts = _with_texts(options)
-    return lambda engine, journal: PersonalJudge(engine, k=k, texts=texts, **how, journal=journal)
-
-
-def _personal_pairs(options: Options) -> Open:
-    from adjudge.rewards.judges.personal import PersonalPairJudge, checked_k
-
-    k, orders, how = checked_k(options.get("k", 1)), options.get("orders", "both"), how_of(options)
-    aspects = aspects_of(options.get("aspects", "perse"), PERSE)
-    return lambda engine, journal: PersonalPairJudge(engine, aspects, k=k, orders=orders, **how, journal=journal)
 
 
 def _read_personal(row: Row, number: int, options: Options) -> Item:
@@ -385,55 +349,47 @@ def _read_personal_pair(row: Row, number: int, options: Options) -> Pair:
 
 
 def _tree(options: Options) -> Open:
-    from adjudge.rewards.judges.tree import TreeJudge
-
-    without = names_of(options.get("without", ""))
-    weights = _weights_of(options.get("weights", "equal"), without)
-    own = {name: options[name] for name in ("attempts", "seed") if name in options and weights == "generated"}
-    how = how_of({name: value for name, value in options.items() if name not in own}) | own
-    form = options.get("form", "fixed")
-    return lambda engine, journal: TreeJudge(
-        engine, weights=weights, form=form, without=without, **how, journal=journal
-    )
-
-
-def _principle(options: Options) -> Open:
-    from adjudge.rewards.judges.principle import PrincipleJudge, default_principles
-
-    how = how_of(options)
-    file, language = options.get("principles"), options.get("language", "en")
-    principles = default_principles(language) if file is None else _principles_of(file)
-    return lambda engine, journal: PrincipleJudge(engine, principles, **how, journal=journal)
+    written = names_of(options.get("weights")) == ["generated"]
+    theirs = {name: options[name] for name in ("attempts", "seed") if written and name in options}  # the weights' too
+    how = how_of({name: value for name, value in options.items() if name not in theirs})
+    return _opening("tree", "tree:TreeJudge", options, how | theirs)
 
 
 def _debate(options: Options) -> Open:
-    from adjudge.rewards.judges.debate import DebateJudge, agents_without, checked_override, checked_retrieved
-
+    if "k" in options and options.get("examples") is None:
+        raise AdjudgeError("--k is how many examples a debate retrieves: leave it out, or add --examples")
     # Those who argue write in either mode, so the options of writing are its own; only rulings have samples.
     how_of({name: options[name] for name in ("mode", "samples") if name in options})
     how = how_of({**options, "mode": "reasoned"}) | {"mode": options.get("mode", "direct")}
-    without = names_of(options.get("without", ""))
-    agents_without(without)
-    file = options.get("examples")
-    if file is None and "k" in options:
-        raise AdjudgeError("--k is how many examples a debate retrieves: leave it out, or add --examples")
-    examples = [] if file is None else _examples_of(file)
-    k, override = checked_retrieved(options.get("k", 3)), checked_override(options.get("override", 0.75))
-    return lambda engine, journal: DebateJudge(
-        engine, examples, k=k, without=without, override=override, **how, journal=journal
-    )
+    return _opening("debate", "debate:DebateJudge", options, how)
 
 
 KINDS: dict[str, Kind] = {
-    "pairwise": Kind("pairs", _pairwise, ("aspects", "orders", *ASKING)),
-    "pointwise": Kind("items", _pointwise, ("aspects", *ASKING)),
-    "pointwise of pairs": Kind("pairs", _pointwise_pairs, ("aspects", *ASKING)),
+    "pairwise": Kind("pairs", partial(_opening, "pairwise", "pairwise:PairwiseJudge"), ("aspects", "orders", *ASKING)),
+    "pointwise": Kind("items", partial(_opening, "pointwise", "pointwise:PointwiseJudge"), ("aspects", *ASKING)),
+    "pointwise of pairs": Kind(
+        "pairs", partial(_opening, "pointwise of pairs", "pointwise:PointwisePairJudge"), ("aspects", *ASKING)
+    ),
     "ensemble": Kind("items", _ensemble, ("aspects", "partners", *ASKING), gather=_accompanied),
-    "scalar": Kind("items", _scalar, ("cut",)),
-    "rubric": Kind("items", _rubric, ("rubric", "scheme", "form", *ASKING), _by_itself(rubric_item_of)),
+    "scalar": Kind("items", partial(_opening, "scalar", "scalar:ScalarJudge"), ("cut",)),
+    "rubric": Kind(
+        "items",
+        partial(_opening, "rubric", "rubric_judge:RubricJudge"),
+        ("rubric", "scheme", "form", *ASKING),
+        _by_itself(rubric_item_of),
+    ),
     "tree": Kind("items", _tree, ("weights", "form", "without", *ASKING), _by_itself(writing_of)),
-    "personal": Kind("items", _personal, ("k", "without", *ASKING), _read_personal),
-    "personal of pairs": Kind("pairs", _personal_pairs, ("k", "aspects", "orders", *ASKING), _read_personal_pair),
-    "principle": Kind("items", _principle, ("principles", *ASKING), labels=True),
+    "personal": Kind(
+        "items", partial(_opening, "personal", "personal:PersonalJudge"), ("k", "without", *ASKING), _read_personal
+    ),
+    "personal of pairs": Kind(
+        "pairs",
+        partial(_opening, "personal of pairs", "personal:PersonalPairJudge"),
+        ("k", "aspects", "orders", *ASKING),
+        _read_personal_pair,
+    ),
+    "principle": Kind(
+        "items", partial(_opening, "principle", "principle:PrincipleJudge"), ("principles", *ASKING), labels=True
+    ),
     "debate": Kind("items", _debate, ("examples", "k", "override", "without", *ASKING), labels=True),
 }
