@@ -23,8 +23,6 @@ from adjudge.rewards.wire import (
     pair_of,
     reviewed_item_of,
     reviewed_pair_of,
-    rubric_item_of,
-    writing_of,
 )
 
 if TYPE_CHECKING:
@@ -70,33 +68,31 @@ def names_of(value: Names | None) -> list[str]:
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A judge by name: whether it judges `what`, the options it takes, and how it reads a row if not as most do.
+    """A judge by name: whether it judges `what`, the options it takes, and what it reads of a row besides the texts.
 
-    `labels` says that its scores are probabilities of good, which people's labels are compared with; `gather` puts
-    the subjects of a file together where each is judged beside others.
+    `reads` names that as `READERS` does, `read` reads rows where options decide how. `labels` says that its scores are
+    probabilities of good, which people's labels are compared with; `gather` puts the subjects of a file together where
+    each is judged beside others.
     """
 
     what: Literal["pairs", "items"]
     prepare: Callable[[Options], Open]
     options: tuple[str, ...]
+    reads: tuple[str, ...] = ()
     read: Read | None = None
     labels: bool = False
     gather: Callable[[list[Any], Options], list[Any]] | None = None
 
     def subject(self, row: Row, number: int, options: Options) -> Any:
         """The pair or item of a row; raises AdjudgeError naming the row's place."""
-        read = self.read or _by_itself(pair_of if self.what == "pairs" else item_of)
-        return read(row, number, options)
+        if self.read is not None:
+            return self.read(row, number, options)
+        return pair_of(row, number) if self.what == "pairs" else item_of(row, number, self.reads)
 
     def subjects(self, rows: Iterable[Row], options: Options) -> list[Any]:
         """The same of all rows of a file."""
         subjects = [self.subject(row, number, options) for number, row in enumerate(rows, 1)]
         return subjects if self.gather is None else self.gather(subjects, options)
-
-
-def _by_itself(read: Callable[[Row, int], Any]) -> Read:
-    """Reading that no option decides."""
-    return lambda row, number, _: read(row, number)
 
 
 def kind_name(judge: object) -> str | None:
@@ -298,14 +294,29 @@ _READERS: dict[str, dict[str, Callable[[Any], Any]]] = {
 """What reads an option, where its judge takes something else than users give."""
 
 
-def _opening(name: str, path: str, options: Options, how: Mapping[str, Any] | None = None) -> Open:
-    """How the judge of that name is opened, a class of this package at "module:class"; `how` it asks by `how_of`.
+_CLASSES = {
+    "pairwise": "pairwise:PairwiseJudge",
+    "pointwise": "pointwise:PointwiseJudge",
+    "pointwise of pairs": "pointwise:PointwisePairJudge",
+    "scalar": "scalar:ScalarJudge",
+    "rubric": "rubric_judge:RubricJudge",
+    "tree": "tree:TreeJudge",
+    "personal": "personal:PersonalJudge",
+    "personal of pairs": "personal:PersonalPairJudge",
+    "principle": "principle:PrincipleJudge",
+    "debate": "debate:DebateJudge",
+}
+"""Where in this package the classes stand that are opened on an engine."""
+
+
+def _opening(name: str, options: Options, how: Mapping[str, Any] | None = None) -> Open:
+    """How the judge of that name is opened; `how` it asks is by default what `how_of` says.
 
     It is opened here too, on a model that is not there: the class finds mistakes before one is loaded.
     """
     from adjudge.engine.absent import AbsentEngine
 
-    made = resolve_name(f"{__package__}.{path}")
+    made = resolve_name(f"{__package__}.{_CLASSES[name]}")
     given = as_taken(name, {option: value for option, value in options.items() if option not in ASKING})
     given |= how_of(options) if how is None else how
 
@@ -322,7 +333,7 @@ def _ensemble(options: Options) -> Open:
 
     writes = options.get("mode") == "reasoned"  # else the seed is the partners' alone
     asked = {name: value for name, value in options.items() if name != "partners" and (writes or name != "seed")}
-    opened = _opening("pairwise", "pairwise:PairwiseJudge", {**asked, "orders": "ab"})
+    opened = _opening("pairwise", {**asked, "orders": "ab"})
     return lambda engine, journal: EnsembleJudge(opened(engine, journal))  # type: ignore[arg-type]
 
 
@@ -352,7 +363,7 @@ def _tree(options: Options) -> Open:
     written = names_of(options.get("weights")) == ["generated"]
     theirs = {name: options[name] for name in ("attempts", "seed") if written and name in options}  # the weights' too
     how = how_of({name: value for name, value in options.items() if name not in theirs})
-    return _opening("tree", "tree:TreeJudge", options, how | theirs)
+    return _opening("tree", options, how | theirs)
 
 
 def _debate(options: Options) -> Open:
@@ -361,35 +372,25 @@ def _debate(options: Options) -> Open:
     # Those who argue write in either mode, so the options of writing are its own; only rulings have samples.
     how_of({name: options[name] for name in ("mode", "samples") if name in options})
     how = how_of({**options, "mode": "reasoned"}) | {"mode": options.get("mode", "direct")}
-    return _opening("debate", "debate:DebateJudge", options, how)
+    return _opening("debate", options, how)
 
 
 KINDS: dict[str, Kind] = {
-    "pairwise": Kind("pairs", partial(_opening, "pairwise", "pairwise:PairwiseJudge"), ("aspects", "orders", *ASKING)),
-    "pointwise": Kind("items", partial(_opening, "pointwise", "pointwise:PointwiseJudge"), ("aspects", *ASKING)),
-    "pointwise of pairs": Kind(
-        "pairs", partial(_opening, "pointwise of pairs", "pointwise:PointwisePairJudge"), ("aspects", *ASKING)
-    ),
+    "pairwise": Kind("pairs", partial(_opening, "pairwise"), ("aspects", "orders", *ASKING)),
+    "pointwise": Kind("items", partial(_opening, "pointwise"), ("aspects", *ASKING)),
+    "pointwise of pairs": Kind("pairs", partial(_opening, "pointwise of pairs"), ("aspects", *ASKING)),
     "ensemble": Kind("items", _ensemble, ("aspects", "partners", *ASKING), gather=_accompanied),
-    "scalar": Kind("items", partial(_opening, "scalar", "scalar:ScalarJudge"), ("cut",)),
-    "rubric": Kind(
-        "items",
-        partial(_opening, "rubric", "rubric_judge:RubricJudge"),
-        ("rubric", "scheme", "form", *ASKING),
-        _by_itself(rubric_item_of),
-    ),
-    "tree": Kind("items", _tree, ("weights", "form", "without", *ASKING), _by_itself(writing_of)),
-    "personal": Kind(
-        "items", partial(_opening, "personal", "personal:PersonalJudge"), ("k", "without", *ASKING), _read_personal
-    ),
+    "scalar": Kind("items", partial(_opening, "scalar"), ("cut",)),
+    "rubric": Kind("items", partial(_opening, "rubric"), ("rubric", "scheme", "form", *ASKING), ("rubric",)),
+    "tree": Kind("items", _tree, ("weights", "form", "without", *ASKING), ("genre", "task")),
+    "personal": Kind("items", partial(_opening, "personal"), ("k", "without", *ASKING), ("reviews",), _read_personal),
     "personal of pairs": Kind(
         "pairs",
-        partial(_opening, "personal of pairs", "personal:PersonalPairJudge"),
+        partial(_opening, "personal of pairs"),
         ("k", "aspects", "orders", *ASKING),
+        ("reviews",),
         _read_personal_pair,
     ),
-    "principle": Kind(
-        "items", partial(_opening, "principle", "principle:PrincipleJudge"), ("principles", *ASKING), labels=True
-    ),
+    "principle": Kind("items", partial(_opening, "principle"), ("principles", *ASKING), labels=True),
     "debate": Kind("items", _debate, ("examples", "k", "override", "without", *ASKING), labels=True),
 }
