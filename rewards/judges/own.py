@@ -17,7 +17,8 @@ from adjudge.engine.text.prompt import Message, Prompt
 from adjudge.rewards.imported import calling, imported
 from adjudge.rewards.judges.asking import Answer, Question
 from adjudge.rewards.judges.judge import ItemJudge, Judge
-from adjudge.rewards.judges.kinds import ASKING, KINDS, REASONING, Kind, Open, Options, as_taken, how_of, kind_name
+from adjudge.rewards.judges.kinds import KINDS, Kind, Open, Options, kind_name
+from adjudge.rewards.judges.options import ASKING, REASONING, as_taken, how_of
 from adjudge.rewards.judges.template import Template, flowing
 from adjudge.rewards.verdict import Item, PairVerdict, Part, Verdict, abstention, weighted_mean
 from adjudge.rewards.wire import READERS

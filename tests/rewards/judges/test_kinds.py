@@ -8,7 +8,8 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import HANNA, PERSE
-from adjudge.rewards.judges.kinds import as_taken, prepare
+from adjudge.rewards.judges.kinds import prepare
+from adjudge.rewards.judges.options import as_taken
 
 
 @pytest.mark.parametrize(
