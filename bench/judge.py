@@ -28,7 +28,7 @@ from adjudge.bench.writing_peers import writing_peers
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
-from adjudge.rewards.judges.kinds import names_of
+from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.wire import pair_of

@@ -61,7 +61,7 @@ def scoring_questions(engine: Engine, pairs: Sequence[Pair]) -> Questions:
     """`PairwiseJudge`'s: every aspect, both orders, each story's score."""
     judge = PairwiseJudge(engine)
     prompts = [prompt for pair in pairs for prompt in judge.prompts(pair)[0]]
-    return _questions(engine, prompts, len(judge.questions), label_ids=engine.label_ids(prompts[0], SCALE))
+    return _questions(engine, prompts, len(prompts) // len(pairs), label_ids=engine.label_ids(prompts[0], SCALE))
 
 
 def writing_questions(engine: Engine, pairs: Sequence[Pair], writes: int) -> Questions:

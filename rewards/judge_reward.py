@@ -25,7 +25,7 @@ from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, engines_
 from adjudge.rewards.rows import Row
 from adjudge.rewards.specification import JudgeSource, JudgeSpec
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, RubricVerdict, Verdict
-from adjudge.rewards.wire import builtin, item_of, item_with, pair_of
+from adjudge.rewards.wire import builtin, columns_read, item_of, pair_of
 from adjudge.rewards.words import count_words
 
 Scale = Literal["unit", "own", "decision"]
@@ -35,14 +35,6 @@ DECIDING = ("principle", "debate", "rubric", "pairwise", "pointwise of pairs", "
 
 OWN_NAMES = ("id", "prompt", "prompt_a", "prompt_b", "response", "story_a", "story_b", "reference")
 """Columns that the group itself fills in."""
-
-READ = {
-    "rubric": ("rubric", "checklist"),
-    "tree": ("genre", "task"),
-    "personal": ("reviews",),
-    "personal of pairs": ("reviews",),
-}
-"""Columns that a kind of judge reads besides."""
 
 
 class JudgeReward(Reward):
@@ -207,8 +199,9 @@ def parts_of(verdict: Verdict | PairVerdict) -> dict[str, float | None]:
 
 def _subjects(source: JudgeSource, group: Group, number: int, reference: str | None) -> tuple[Item | Pair, ...]:
     """Columns are read once for the group; then only the response differs."""
-    judge, place = source.judge, place_of(group, number)
-    for name in judge.columns if isinstance(judge, OwnJudge) else READ.get(source.kind or "", ()):
+    judge, place, kind = source.judge, place_of(group, number), KINDS.get(source.kind or "")
+    reads = kind.reads if kind else judge.reads if isinstance(judge, OwnJudge) else ()
+    for name in columns_read(reads):
         shared_by(group, name, place)
     own = {"id": group.id, "prompt": group.prompt, "response": "", "story_a": "", "story_b": reference}
     columns = {name: builtin(value) for name, value in group.columns.items() if name not in OWN_NAMES}
@@ -216,12 +209,10 @@ def _subjects(source: JudgeSource, group: Group, number: int, reference: str | N
     options: dict[str, Any] = {"k": judge.k} if isinstance(judge, (PersonalJudge, PersonalPairJudge)) else {}
     if isinstance(judge, PersonalJudge) and not judge.texts:
         options["without"] = "texts"
-    if source.kind is not None:
-        subject: Any = KINDS[source.kind].subject(row, number, options)
-    elif isinstance(judge, OwnJudge):
-        subject = item_with(judge.reads, row, number)
+    if kind is not None:
+        subject: Any = kind.subject(row, number, options)
     else:
-        subject = pair_of(row, number) if source.of_pairs else item_of(row, number)
+        subject = pair_of(row, number) if source.of_pairs else item_of(row, number, reads)
     if isinstance(judge, RubricJudge) and judge.rubric is None and subject.rubric is None:
         raise _without_rubric(place)
     field = "a" if source.of_pairs else "response"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args
 
@@ -65,15 +64,21 @@ def group_of(row: Row, number: int) -> Group:
     )
 
 
-def item_of(row: Row, number: int) -> Item:
-    """The item of a row; its id is the row's number where it has none."""
+def item_of(row: Row, number: int, reads: Iterable[str] = ()) -> Item:
+    """The item of a row, with what `reads` names of `READERS`; its id is the row's number where it has none."""
     judge = "a judge of single texts; pairs have story_a and story_b"
     return Item(
         prompt=row.text("prompt", judge),
         response=row.text("response", judge),
         id=id_of(row, number),
         reference=row.optional_text("reference", judge),
+        **{field: READERS[field][1](row) for field in reads},
     )
+
+
+def columns_read(reads: Iterable[str]) -> list[str]:
+    """The columns that say what `reads` names of `READERS`."""
+    return [column for field in reads for column in READERS[field][0]]
 
 
 def reviewed_pair_of(row: Row, number: int) -> Pair:
@@ -84,38 +89,7 @@ def reviewed_pair_of(row: Row, number: int) -> Pair:
 
 def reviewed_item_of(row: Row, number: int, texts: bool = True) -> Item:
     """The item of a row with the earlier reviews of its reader, the column `reviews`, whose `texts` may be missing."""
-    item, usual = item_of(row, number), {} if texts else {"review": ""}
-    return msgspec.structs.replace(item, reviews=_reviews(row, Review, '{"plot", "review", "score"}', usual))
-
-
-def rubric_item_of(row: Row, number: int) -> Item:
-    """The item of a row with its own rubric: the column `rubric` (see `rubric_of`) or `checklist`, if one is there."""
-    return msgspec.structs.replace(item_of(row, number), rubric=_rubric(row))
-
-
-def writing_of(row: Row, number: int) -> Item:
-    """The item of a row with the text's `genre` and `task`, which pass through to the output besides."""
-    tree = "a tree judge"
-    task = row.optional_text("task", tree)
-    if task is not None and task not in (tasks := get_args(WritingTask)):
-        raise AdjudgeError(f'{row.place}: "task" is "{task[:40]}": write {" or ".join(tasks)}, or leave it out')
-    item = item_of(row, number)
-    return msgspec.structs.replace(item, genre=row.optional_text("genre", tree), task=task)
-
-
-READERS: dict[str, tuple[tuple[str, ...], Callable[[Row, int], Item]]] = {
-    "rubric": (("rubric", "checklist"), rubric_item_of),
-    "reviews": (("reviews",), partial(reviewed_item_of, texts=False)),
-    "genre": (("genre",), writing_of),
-    "task": (("task",), writing_of),
-}
-"""What an item may have besides its texts: the columns that say it, and what reads them."""
-
-
-def item_with(fields: Iterable[str], row: Row, number: int) -> Item:
-    """The item of a row with those of `READERS`; the texts of reviews may be missing."""
-    read = {field: getattr(READERS[field][1](row, number), field) for field in fields}
-    return msgspec.structs.replace(item_of(row, number), **read)
+    return msgspec.structs.replace(item_of(row, number), reviews=_item_reviews(row, texts))
 
 
 def example_of(row: Row) -> Example:
@@ -180,6 +154,13 @@ def labels_of(row: Row, labels: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(own)
 
 
+def _task(row: Row) -> str | None:
+    task = row.optional_text("task", "a tree judge")
+    if task is not None and task not in (tasks := get_args(WritingTask)):
+        raise AdjudgeError(f'{row.place}: "task" is "{task[:40]}": write {" or ".join(tasks)}, or leave it out')
+    return task
+
+
 def _rubric(row: Row) -> Rubric | None:
     found = {name: row.columns[name] for name in ("rubric", "checklist") if row.columns.get(name) not in (None, "")}
     if len(found) > 1:
@@ -201,6 +182,10 @@ def _rubric(row: Row) -> Rubric | None:
     return None
 
 
+def _item_reviews(row: Row, texts: bool = False) -> tuple[Review, ...]:
+    return _reviews(row, Review, '{"plot", "review", "score"}', {} if texts else {"review": ""})
+
+
 def _reviews(
     row: Row, kind: type[Earlier], form: str, usual: Mapping[str, Any] = MappingProxyType({})
 ) -> tuple[Earlier, ...]:
@@ -219,6 +204,19 @@ def _reviews(
     except (ValueError, RecursionError) as error:
         detail = "not JSON" if isinstance(error, json.JSONDecodeError) else str(error)
         raise AdjudgeError(f'{row.place}: "reviews" cannot be read ({detail}): give a list of {form}') from error
+
+
+READERS: dict[str, tuple[tuple[str, ...], Callable[[Row], Any]]] = {
+    "rubric": (("rubric", "checklist"), _rubric),
+    "reviews": (("reviews",), _item_reviews),
+    "genre": (("genre",), lambda row: row.optional_text("genre", "a tree judge")),
+    "task": (("task",), _task),
+}
+"""What an item may have besides its texts: the columns that say it, and what reads them (reviews, also without texts).
+
+A rubric stands as `rubric_of` or, in `checklist`, as `rubric_of_checklist` reads it; genre and task pass through to the
+output besides.
+"""
 
 
 def builtin(value: Any) -> Any:

@@ -13,7 +13,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.guards.canary import read_canaries
 from adjudge.rewards.guards.guarded import Guarded, standard_guards
-from adjudge.rewards.judges.kinds import names_of
+from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.references import DynamicReference
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row, number_of

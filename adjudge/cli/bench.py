@@ -137,7 +137,7 @@ def bench_judges(
 ) -> None:
     """Run every judge over a sample of its public data set: verdicts, abstentions, tokens, agreement with people."""
     from adjudge.bench.judges import bench_judges as run
-    from adjudge.rewards.judges.kinds import names_of
+    from adjudge.rewards.judges.options import names_of
 
     _check_output(output)
     run(data, only=names_of(only), minutes=minutes, model=model, device=device, dtype=dtype, output=output)

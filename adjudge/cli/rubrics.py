@@ -77,7 +77,7 @@ def mine(
     asked twice.
     """
     from adjudge.commands.rubrics import mine_file
-    from adjudge.rewards.judges.kinds import names_of
+    from adjudge.rewards.judges.options import names_of
     from adjudge.training.rubrics.mining import Mining
 
     mining = Mining(
@@ -129,7 +129,7 @@ def compare(
     each criterion met or not.
     """
     from adjudge.commands.rubrics import compare_file
-    from adjudge.rewards.judges.kinds import names_of
+    from adjudge.rewards.judges.options import names_of
 
     compare_file(
         items,

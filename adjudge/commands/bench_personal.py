@@ -15,7 +15,8 @@ from adjudge.commands.source import check_fit
 from adjudge.commands.stage_run import stage_run
 from adjudge.rewards.judges.aspects import PERSE, parse_aspects
 from adjudge.rewards.judges.judge import How
-from adjudge.rewards.judges.kinds import Options, how_of
+from adjudge.rewards.judges.kinds import Options
+from adjudge.rewards.judges.options import how_of
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.readers.questions import read_questions
 from adjudge.training.terminal import open_console

@@ -15,7 +15,7 @@ from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.asking import Mode
 from adjudge.rewards.judges.aspects import HANNA, parse_aspects
-from adjudge.rewards.judges.kinds import names_of
+from adjudge.rewards.judges.options import names_of
 from adjudge.training.attrition import tell
 from adjudge.training.evolve.filters import PIPELINE, PUBLISHED, Filters
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge

@@ -21,7 +21,7 @@ from adjudge.rewards.judges.published_rubrics import open_rubric
 from adjudge.rewards.judges.retrieval import EngineEmbedder
 from adjudge.rewards.judges.rubric_scoring import Form
 from adjudge.rewards.rows import Row, number_of
-from adjudge.rewards.wire import ITEM_COLUMNS, rubric_item_of
+from adjudge.rewards.wire import ITEM_COLUMNS, item_of
 from adjudge.training.attrition import show_attrition
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.rubrics.corpus import Page, read_corpus
@@ -101,7 +101,7 @@ def compare_file(
     """Score every row of `path` by each scheme; mistakes in the file are found before the model is loaded."""
     rows = read_stage(path)
     general = None if rubric is None else open_rubric(rubric)
-    items = {row.place: rubric_item_of(row, number) for number, row in enumerate(rows, 1)}
+    items = {row.place: item_of(row, number, ("rubric",)) for number, row in enumerate(rows, 1)}
     labels = [_label(row, label) for row in rows]
     check_schemes(schemes, items, general, form)
     with stage_run("the items", path, output, run_options, others=()) as run:

@@ -17,7 +17,7 @@ from adjudge.bench.perse import read_rated
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.rows import Row, lines_of
 from adjudge.rewards.verdict import Item
-from adjudge.rewards.wire import writing_of
+from adjudge.rewards.wire import item_of
 
 HANNA_CRITERIA = ("relevance", "coherence", "empathy", "surprise", "engagement", "complexity")
 
@@ -130,7 +130,7 @@ def howtobench(rows: Sequence[Row], path: Path, characters: int | None = None) -
     """HoWToBench: what ten systems wrote; people's word is on systems, the paper's Table 4."""
     for number, columns in enumerate(items_of(rows, characters=characters), 1):
         place = f"output {number} of {path.name}"
-        item = writing_of(Row(place, columns), number)
+        item = item_of(Row(place, columns), number, ("genre", "task"))
         published = TABLE_4.get(columns["task"], {}).get(columns["system"])
         yield RatedText(item, {}, columns["instruction"], place, columns["system"], published)
 
@@ -186,7 +186,7 @@ def scored(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
             raise AdjudgeError(f'{row.place}: "scores" is an empty object: every row needs its score')
         by_aspect = cast("Mapping[str, Any]", given if isinstance(given, dict) else {OVERALL: given})
         scores = {str(name).lower(): numbers_of(row, f"scores.{name}", value) for name, value in by_aspect.items()}
-        item = writing_of(row, number)
+        item = item_of(row, number, ("genre", "task"))
         cluster = _first(row, "cluster") or item.prompt or row.place
         checklist = row.columns.get("checklist")
         item = msgspec.structs.replace(item, id=_id(row, number))

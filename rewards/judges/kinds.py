@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from adjudge.engine.choices import choices_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import HOUSE
 from adjudge.rewards.imported import is_own
 from adjudge.rewards.judges.aspects import HANNA, PERSE, STORYER, aspects_of
-from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.judges.options import ASKING, as_taken, check_type, how_of, names_of
 from adjudge.rewards.rows import Row
-from adjudge.rewards.wire import (
-    example_of,
-    item_of,
-    pair_of,
-    reviewed_item_of,
-    reviewed_pair_of,
-    rubric_item_of,
-    writing_of,
-)
+from adjudge.rewards.wire import item_of, pair_of, reviewed_item_of, reviewed_pair_of
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
     from adjudge.rewards.journal import Journal
     from adjudge.rewards.judges.judge import Judge
-    from adjudge.rewards.judges.rubric import Rubric
     from adjudge.rewards.verdict import Item, Pair
 
 Options = Mapping[str, Any]
@@ -53,49 +44,33 @@ Read = Callable[[Row, int, Options], Any]
 
 JudgeName = Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "personal", "scalar"]
 
-REASONING = ("max_tokens", "temperature", "samples", "attempts", "seed")
-ASKING = ("mode", *REASONING, "language", "layout", "min_mass", "cut")
-"""The options of every judge that asks questions: see `AskingJudge`."""
-
-
-Names = str | list[str]
-"""Names after commas, or one by one."""
-
-
-def names_of(value: Names | None) -> list[str]:
-    """The names of an option, without blanks around them; none where nothing was said."""
-    pieces = value.split(",") if isinstance(value, str) else value or ()
-    return [name for name in map(str.strip, pieces) if name]
-
 
 class Kind(msgspec.Struct, frozen=True):
-    """A judge by name: whether it judges `what`, the options it takes, and how it reads a row if not as most do.
+    """A judge by name: whether it judges `what`, the options it takes, and what it reads of a row besides the texts.
 
-    `labels` says that its scores are probabilities of good, which people's labels are compared with; `gather` puts
-    the subjects of a file together where each is judged beside others.
+    `reads` names that as `READERS` does, `read` reads rows where options decide how. `labels` says that its scores are
+    probabilities of good, which people's labels are compared with; `gather` puts the subjects of a file together where
+    each is judged beside others.
     """
 
     what: Literal["pairs", "items"]
     prepare: Callable[[Options], Open]
     options: tuple[str, ...]
+    reads: tuple[str, ...] = ()
     read: Read | None = None
     labels: bool = False
     gather: Callable[[list[Any], Options], list[Any]] | None = None
 
     def subject(self, row: Row, number: int, options: Options) -> Any:
         """The pair or item of a row; raises AdjudgeError naming the row's place."""
-        read = self.read or _by_itself(pair_of if self.what == "pairs" else item_of)
-        return read(row, number, options)
+        if self.read is not None:
+            return self.read(row, number, options)
+        return pair_of(row, number) if self.what == "pairs" else item_of(row, number, self.reads)
 
     def subjects(self, rows: Iterable[Row], options: Options) -> list[Any]:
         """The same of all rows of a file."""
         subjects = [self.subject(row, number, options) for number, row in enumerate(rows, 1)]
         return subjects if self.gather is None else self.gather(subjects, options)
-
-
-def _by_itself(read: Callable[[Row, int], Any]) -> Read:
-    """Reading that no option decides."""
-    return lambda row, number, _: read(row, number)
 
 
 def kind_name(judge: object) -> str | None:
@@ -181,37 +156,8 @@ def prepare(name: str, options: Options) -> Open:
             if whose := takers(option):
                 mend = f"is for --judge {whose}: leave it out"
             raise AdjudgeError(f"--{option.replace('_', '-')} {mend}")
-        _check_type(option, options[option])
+        check_type(option, options[option])
     return kind.prepare(options)
-
-
-@cache
-def _types() -> dict[str, Any]:
-    """What kind of value an option has; files and rubrics are looked at where they are opened."""
-    from adjudge.engine.text.prompt import Cut
-    from adjudge.rewards.judges.asking import Mode
-    from adjudge.rewards.judges.comparing import Orders
-    from adjudge.rewards.judges.rubric_scoring import Form, Scheme
-    from adjudge.rewards.judges.template import Layout
-
-    return {
-        "aspects": str | list[Any] | dict[str, Any],
-        "language": str,
-        **{"mode": Mode, "orders": Orders, "form": Form, "scheme": Scheme, "layout": Layout, "cut": Cut},
-        **dict.fromkeys(("without", "weights"), Names),
-        **dict.fromkeys(("k", "partners", "max_tokens", "samples", "attempts", "seed"), int),
-        **dict.fromkeys(("temperature", "min_mass", "override"), float),
-    }
-
-
-def _check_type(option: str, value: Any) -> None:
-    """Raises AdjudgeError for a value of another kind than the option has."""
-    wanted = _types().get(option, Any)
-    try:
-        msgspec.convert(value, wanted)
-    except msgspec.ValidationError as error:
-        mend = choices_of(error, wanted) or f": {error}".lower()
-        raise AdjudgeError(f"--{option.replace('_', '-')} is {value!r:.60}{mend}") from error
 
 
 def kind_of(name: str) -> Kind:
@@ -231,141 +177,53 @@ def kind_of(name: str) -> Kind:
     return KINDS[name]
 
 
-def how_of(options: Options) -> dict[str, Any]:
-    """How a judge asks, from the options that were given: the fields of `How`, but for its journal."""
-    from adjudge.rewards.judges.asking import SAMPLING
-
-    given = {name: value for name, value in options.items() if name in ASKING}
-    reasoning = {name: given.pop(name) for name in REASONING if name in given}
-    if given.get("mode", "direct") == "direct":
-        if reasoning:
-            name = next(iter(reasoning)).replace("_", "-")
-            raise AdjudgeError(f"--{name} is for judges that write: add --mode reasoned")
-        return given
-    written = {name: reasoning.pop(name) for name in ("max_tokens", "temperature") if name in reasoning}
-    named = {"n" if name == "samples" else name: value for name, value in reasoning.items()}
-    return given | named | {"sampling": msgspec.structs.replace(SAMPLING, **written)}
-
-
-def as_taken(kind: str, options: Options) -> dict[str, Any]:
-    """The options as the class of that kind takes them by name: files are read, and texts that have parts."""
-    readers: dict[str, Callable[[Any], Any]] = {
-        "rubric": _rubric_of,
-        "principles": _principles_of,
-        "examples": _examples_of,
-        "without": names_of,
-    }
-    own = KINDS[kind].options
-    taken = {
-        name: readers[name](value) if name in readers and name in own else value for name, value in options.items()
-    }
-    if kind == "personal" and "without" in taken:
-        taken["texts"] = _with_texts(taken)
-        del taken["without"]
-    if kind == "tree" and "weights" in taken:
-        taken["weights"] = _weights_of(taken["weights"], taken.get("without", ()))
-    return taken
+_CLASSES = {
+    "pairwise": "pairwise:PairwiseJudge",
+    "pointwise": "pointwise:PointwiseJudge",
+    "pointwise of pairs": "pointwise:PointwisePairJudge",
+    "scalar": "scalar:ScalarJudge",
+    "rubric": "rubric_judge:RubricJudge",
+    "tree": "tree:TreeJudge",
+    "personal": "personal:PersonalJudge",
+    "personal of pairs": "personal:PersonalPairJudge",
+    "principle": "principle:PrincipleJudge",
+    "debate": "debate:DebateJudge",
+}
+"""Where in this package the classes stand that are opened on an engine."""
 
 
-def _rubric_of(given: Any) -> Rubric:
-    from adjudge.rewards.judges.published_rubrics import open_rubric
-    from adjudge.rewards.judges.rubric import Rubric
+def _opening(name: str, options: Options, how: Mapping[str, Any] | None = None) -> Open:
+    """How the judge of that name is opened; `how` it asks is by default what `how_of` says.
 
-    return given if isinstance(given, Rubric) else open_rubric(given)
+    It is opened here too, on a model that is not there: the class finds mistakes before one is loaded.
+    """
+    from adjudge.engine.absent import AbsentEngine
 
+    made = resolve_name(f"{__package__}.{_CLASSES[name]}")
+    given = as_taken(name, {option: value for option, value in options.items() if option not in ASKING})
+    given |= how_of(options) if how is None else how
 
-def _principles_of(given: Any) -> Sequence[str]:
-    from adjudge.rewards.judges.principle import read_principles
+    def opened(engine: EngineFace, journal: Journal | None) -> Judge[Any, Any]:
+        judge: Judge[Any, Any] = made(engine, **given, journal=journal)
+        return judge
 
-    return read_principles(Path(given)) if isinstance(given, str | Path) else given
-
-
-def _examples_of(given: Any) -> Any:
-    return [example_of(row) for row in read_rows(Path(given))] if isinstance(given, str | Path) else given
-
-
-def _with_texts(options: Options) -> bool:
-    """Whether a reader's reviews are shown with their texts."""
-    if (without := names_of(options.get("without", "texts"))) != ["texts"]:
-        raise AdjudgeError(f'--without is "{", ".join(without)}": what --judge personal can leave out is texts')
-    return "without" not in options
-
-
-def _weights_of(given: Any, without: Iterable[str]) -> Any:
-    from adjudge.rewards.judges.tree_nodes import checked_without, parse_weights
-
-    return given if isinstance(given, Mapping) else parse_weights(",".join(names_of(given)), checked_without(without))
-
-
-def _pairwise(options: Options) -> Open:
-    from adjudge.rewards.judges.pairwise import PairwiseJudge
-
-    aspects, how = aspects_of(options.get("aspects", "hanna")), how_of(options)
-    orders = options.get("orders", "both")
-    return lambda engine, journal: PairwiseJudge(engine, aspects, orders=orders, **how, journal=journal)
-
-
-def _pointwise(options: Options) -> Open:
-    from adjudge.rewards.judges.pointwise import PointwiseJudge
-
-    aspects, how = aspects_of(options.get("aspects", "hanna")), how_of(options)
-    return lambda engine, journal: PointwiseJudge(engine, aspects, **how, journal=journal)
-
-
-def _pointwise_pairs(options: Options) -> Open:
-    from adjudge.rewards.judges.pointwise import PointwisePairJudge
-
-    aspects, how = aspects_of(options.get("aspects", "hanna")), how_of(options)
-    return lambda engine, journal: PointwisePairJudge(engine, aspects, **how, journal=journal)
+    opened(AbsentEngine(), None)
+    return opened
 
 
 def _ensemble(options: Options) -> Open:
     from adjudge.rewards.judges.ensemble_judge import EnsembleJudge
-    from adjudge.rewards.judges.pairwise import PairwiseJudge
 
-    aspects = aspects_of(options.get("aspects", "hanna"))
-    writes = options.get("mode", "direct") == "reasoned"  # else the seed is the partners' alone
-    how = how_of({name: value for name, value in options.items() if writes or name != "seed"})
-    return lambda engine, journal: EnsembleJudge(PairwiseJudge(engine, aspects, orders="ab", **how, journal=journal))
+    writes = options.get("mode") == "reasoned"  # else the seed is the partners' alone
+    asked = {name: value for name, value in options.items() if name != "partners" and (writes or name != "seed")}
+    opened = _opening("pairwise", {**asked, "orders": "ab"})
+    return lambda engine, journal: EnsembleJudge(opened(engine, journal))  # type: ignore[arg-type]
 
 
 def _accompanied(items: list[Item], options: Options) -> list[Any]:
     from adjudge.rewards.judges.ensemble_judge import accompanied
 
     return list(accompanied(items, options.get("partners", 4), options.get("seed", 0)))
-
-
-def _scalar(options: Options) -> Open:
-    from adjudge.rewards.judges.scalar import ScalarJudge
-
-    return lambda engine, journal: ScalarJudge(engine, **options, journal=journal)
-
-
-def _rubric(options: Options) -> Open:
-    from adjudge.rewards.judges.rubric_judge import RubricJudge
-    from adjudge.rewards.judges.rubric_scoring import marks_of, scheme_of
-
-    rubric = None if options.get("rubric") is None else _rubric_of(options["rubric"])
-    scheme, form, how = options.get("scheme"), options.get("form", "fixed"), how_of(options)
-    if rubric is not None:
-        marks_of(rubric, scheme_of(rubric, scheme), form)
-    return lambda engine, journal: RubricJudge(engine, rubric, scheme=scheme, form=form, **how, journal=journal)
-
-
-def _personal(options: Options) -> Open:
-    from adjudge.rewards.judges.personal import PersonalJudge, checked_k
-
-    k, how = checked_k(options.get("k", 3)), how_of(options)
-    texts = _with_texts(options)
-    return lambda engine, journal: PersonalJudge(engine, k=k, texts=texts, **how, journal=journal)
-
-
-def _personal_pairs(options: Options) -> Open:
-    from adjudge.rewards.judges.personal import PersonalPairJudge, checked_k
-
-    k, orders, how = checked_k(options.get("k", 1)), options.get("orders", "both"), how_of(options)
-    aspects = aspects_of(options.get("aspects", "perse"), PERSE)
-    return lambda engine, journal: PersonalPairJudge(engine, aspects, k=k, orders=orders, **how, journal=journal)
 
 
 def _read_personal(row: Row, number: int, options: Options) -> Item:
@@ -385,55 +243,37 @@ def _read_personal_pair(row: Row, number: int, options: Options) -> Pair:
 
 
 def _tree(options: Options) -> Open:
-    from adjudge.rewards.judges.tree import TreeJudge
-
-    without = names_of(options.get("without", ""))
-    weights = _weights_of(options.get("weights", "equal"), without)
-    own = {name: options[name] for name in ("attempts", "seed") if name in options and weights == "generated"}
-    how = how_of({name: value for name, value in options.items() if name not in own}) | own
-    form = options.get("form", "fixed")
-    return lambda engine, journal: TreeJudge(
-        engine, weights=weights, form=form, without=without, **how, journal=journal
-    )
-
-
-def _principle(options: Options) -> Open:
-    from adjudge.rewards.judges.principle import PrincipleJudge, default_principles
-
-    how = how_of(options)
-    file, language = options.get("principles"), options.get("language", "en")
-    principles = default_principles(language) if file is None else _principles_of(file)
-    return lambda engine, journal: PrincipleJudge(engine, principles, **how, journal=journal)
+    written = names_of(options.get("weights")) == ["generated"]
+    theirs = {name: options[name] for name in ("attempts", "seed") if written and name in options}  # the weights' too
+    how = how_of({name: value for name, value in options.items() if name not in theirs})
+    return _opening("tree", options, how | theirs)
 
 
 def _debate(options: Options) -> Open:
-    from adjudge.rewards.judges.debate import DebateJudge, agents_without, checked_override, checked_retrieved
-
+    if "k" in options and options.get("examples") is None:
+        raise AdjudgeError("--k is how many examples a debate retrieves: leave it out, or add --examples")
     # Those who argue write in either mode, so the options of writing are its own; only rulings have samples.
     how_of({name: options[name] for name in ("mode", "samples") if name in options})
     how = how_of({**options, "mode": "reasoned"}) | {"mode": options.get("mode", "direct")}
-    without = names_of(options.get("without", ""))
-    agents_without(without)
-    file = options.get("examples")
-    if file is None and "k" in options:
-        raise AdjudgeError("--k is how many examples a debate retrieves: leave it out, or add --examples")
-    examples = [] if file is None else _examples_of(file)
-    k, override = checked_retrieved(options.get("k", 3)), checked_override(options.get("override", 0.75))
-    return lambda engine, journal: DebateJudge(
-        engine, examples, k=k, without=without, override=override, **how, journal=journal
-    )
+    return _opening("debate", options, how)
 
 
 KINDS: dict[str, Kind] = {
-    "pairwise": Kind("pairs", _pairwise, ("aspects", "orders", *ASKING)),
-    "pointwise": Kind("items", _pointwise, ("aspects", *ASKING)),
-    "pointwise of pairs": Kind("pairs", _pointwise_pairs, ("aspects", *ASKING)),
+    "pairwise": Kind("pairs", partial(_opening, "pairwise"), ("aspects", "orders", *ASKING)),
+    "pointwise": Kind("items", partial(_opening, "pointwise"), ("aspects", *ASKING)),
+    "pointwise of pairs": Kind("pairs", partial(_opening, "pointwise of pairs"), ("aspects", *ASKING)),
     "ensemble": Kind("items", _ensemble, ("aspects", "partners", *ASKING), gather=_accompanied),
-    "scalar": Kind("items", _scalar, ("cut",)),
-    "rubric": Kind("items", _rubric, ("rubric", "scheme", "form", *ASKING), _by_itself(rubric_item_of)),
-    "tree": Kind("items", _tree, ("weights", "form", "without", *ASKING), _by_itself(writing_of)),
-    "personal": Kind("items", _personal, ("k", "without", *ASKING), _read_personal),
-    "personal of pairs": Kind("pairs", _personal_pairs, ("k", "aspects", "orders", *ASKING), _read_personal_pair),
-    "principle": Kind("items", _principle, ("principles", *ASKING), labels=True),
+    "scalar": Kind("items", partial(_opening, "scalar"), ("cut",)),
+    "rubric": Kind("items", partial(_opening, "rubric"), ("rubric", "scheme", "form", *ASKING), ("rubric",)),
+    "tree": Kind("items", _tree, ("weights", "form", "without", *ASKING), ("genre", "task")),
+    "personal": Kind("items", partial(_opening, "personal"), ("k", "without", *ASKING), ("reviews",), _read_personal),
+    "personal of pairs": Kind(
+        "pairs",
+        partial(_opening, "personal of pairs"),
+        ("k", "aspects", "orders", *ASKING),
+        ("reviews",),
+        _read_personal_pair,
+    ),
+    "principle": Kind("items", partial(_opening, "principle"), ("principles", *ASKING), labels=True),
     "debate": Kind("items", _debate, ("examples", "k", "override", "without", *ASKING), labels=True),
 }

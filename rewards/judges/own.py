@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import isabstract, signature
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,11 +17,11 @@ from adjudge.engine.text.prompt import Message, Prompt
 from adjudge.rewards.imported import calling, imported
 from adjudge.rewards.judges.asking import Answer, Question
 from adjudge.rewards.judges.judge import ItemJudge, Judge
-from adjudge.rewards.judges.kinds import ASKING, KINDS, REASONING, Kind, Open, Options, as_taken, how_of, kind_name
+from adjudge.rewards.judges.kinds import KINDS, Kind, Open, Options, kind_name
+from adjudge.rewards.judges.options import ASKING, REASONING, as_taken, how_of
 from adjudge.rewards.judges.template import Template, flowing
-from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item, PairVerdict, Part, Verdict, abstention, weighted_mean
-from adjudge.rewards.wire import READERS, item_with
+from adjudge.rewards.wire import READERS
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -59,11 +59,6 @@ class OwnJudge(ItemJudge):
             cls.kind = cls.__qualname__
         if wrong := [cls.reads] if isinstance(cls.reads, str) else [one for one in cls.reads if one not in READERS]:
             raise AdjudgeError(f'{cls.kind}.reads has "{wrong[0]}": give a tuple, of {", ".join(READERS)}')
-
-    @property
-    def columns(self) -> list[str]:
-        """Those that say what it reads."""
-        return [column for field in self.reads for column in READERS[field][0]]
 
     @abstractmethod
     def questions(self, item: Item) -> Sequence[Worded]:
@@ -170,15 +165,11 @@ def own_kind(name: str) -> Kind:
 
         return opened
 
+    if base is not None:
+        return msgspec.structs.replace(base, prepare=prepare, options=(), gather=None)
     pairs = issubclass(made.verdict_type, PairVerdict)
-    read = base.read if base else None
-    if issubclass(made, OwnJudge):
-        read = _reader(made.reads)
-    return Kind("pairs" if pairs else "items", prepare, (), read, labels=bool(base and base.labels))
-
-
-def _reader(fields: Sequence[str]) -> Callable[[Row, int, Options], Item]:
-    return lambda row, number, _: item_with(fields, row, number)
+    reads = tuple(made.reads) if issubclass(made, OwnJudge) else ()
+    return Kind("pairs" if pairs else "items", prepare, (), reads)
 
 
 def _check_taken(name: str, made: type[Judge[Any, Any]], options: Mapping[str, Any]) -> None:

@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, Unpack
 
-import msgspec
-
 from adjudge.engine.face import EngineFace
-from adjudge.engine.score import Score
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Prompt
 from adjudge.rewards.judges.asking import Answer, Question
@@ -21,14 +18,6 @@ from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
 
 SCALE = Labels(("1", "2", "3", "4", "5"), terminator=" </ANSWER>")
 """EvolvR's scale and the mark that ends an answer."""
-
-
-class Slot(msgspec.Struct, frozen=True):
-    """One answer slot: the score of the story in place `asked` (0 or 1), shown in `order`, on one aspect."""
-
-    aspect: str
-    order: str
-    asked: int
 
 
 class PairwiseJudge(ComparingJudge):
@@ -51,33 +40,14 @@ class PairwiseJudge(ComparingJudge):
         **how: Unpack[How],
     ) -> None:
         super().__init__(engine, aspects, orders, **how)
-        self.questions = tuple(
-            Slot(aspect.name, order, asked) for order, aspect, asked in product(self.orders, self.aspects, (0, 1))
-        )
 
     def prompts(self, pair: Pair) -> tuple[list[Prompt], bool]:
         """The prompts of a pair, and whether texts had to be shortened.
 
-        In direct mode one for each of `self.questions`, in reasoned mode one for each two.
+        In direct mode one for each order, aspect and story, in reasoned mode one for each order and aspect.
         """
         questions, shortened = self.ask(pair)
         return [question.prompt for question in questions], shortened
-
-    def verdict(
-        self,
-        scores: Sequence[Score],
-        key: str = "",
-        truncated: bool = False,
-        analyses: Mapping[str, tuple[str, ...]] | None = None,
-    ) -> PairVerdict:
-        """The verdict from the scores of `self.questions`, in their order, and the analyses by aspect."""
-        by_slot = dict(zip(self.questions, scores, strict=True))
-        aspects: dict[str, AspectVerdict] = {}
-        better: dict[str, float] = {}
-        for aspect in self.aspects:
-            verdict, better[aspect.name] = self._aspect(aspect.name, by_slot)
-            aspects[aspect.name] = msgspec.structs.replace(verdict, analyses=(analyses or {}).get(aspect.name))
-        return self._pair_verdict(aspects, better, key, truncated)
 
     def _content(self, pair: Pair) -> dict[str, Any]:
         return {
@@ -90,35 +60,39 @@ class PairwiseJudge(ComparingJudge):
         }
 
     def _questions(self, pair: Pair) -> list[Question]:
-        """In the order of `self.questions`, whose scores they lead to."""
         questions: list[Question] = []
         for order, aspect in product(self.orders, self.aspects):
             shown, about = texts_of_question(pair, order, aspect)
-            name = f"{order} {aspect.name}"
             if self.asking.mode == "reasoned":
+                [name] = self._names(order, aspect)
                 questions.append(Question(name, self._prompt(shown, **about), SCALE, answers=2))
             else:
-                for place in (1, 2):
-                    questions.append(Question(f"{name} {place}", self._prompt(shown, **about, asked=place), SCALE))
+                for place, name in enumerate(self._names(order, aspect), 1):
+                    questions.append(Question(name, self._prompt(shown, **about, asked=place), SCALE))
         return questions
 
-    def _conclude(self, pair: Pair, answers: Mapping[str, Answer], key: str, truncated: bool) -> PairVerdict:
-        scores = [score for answer in answers.values() for score in answer.scores]
-        if self.asking.mode != "reasoned":
-            return self.verdict(scores, key, truncated)
-        given = {aspect.name: [answers[f"{order} {aspect.name}"] for order in self.orders] for aspect in self.aspects}
-        analyses = {name: tuple(text for one in asked for text in one.analyses or ()) for name, asked in given.items()}
-        verdict = self.verdict(scores, key, truncated, analyses)
-        aspects = {name: self._with_spreads(aspect, given[name]) for name, aspect in verdict.aspects.items()}
-        return msgspec.structs.replace(verdict, aspects=aspects)
+    def _names(self, order: str, aspect: Aspect) -> list[str]:
+        """The names of the questions about an aspect in an order: one for each place of a story, or one for both."""
+        both = f"{order} {aspect.name}"
+        return [both] if self.asking.mode == "reasoned" else [f"{both} {place}" for place in (1, 2)]
 
-    def _aspect(self, name: str, scores: dict[Slot, Score]) -> tuple[AspectVerdict, float]:
+    def _conclude(self, pair: Pair, answers: Mapping[str, Answer], key: str, truncated: bool) -> PairVerdict:
+        verdicts: dict[str, AspectVerdict] = {}
+        better: dict[str, float] = {}
+        for aspect in self.aspects:
+            given = [answers[name] for order in self.orders for name in self._names(order, aspect)]
+            verdict, better[aspect.name] = self._aspect(given)
+            verdicts[aspect.name] = self._with_spreads(verdict, given)
+        return self._pair_verdict(verdicts, better, key, truncated)
+
+    def _aspect(self, answers: Sequence[Answer]) -> tuple[AspectVerdict, float]:
         """One aspect's verdict, and the log-odds that a is better (0 where it abstains)."""
-        asked = [scores[Slot(name, order, place)] for order in self.orders for place in (0, 1)]
-        mass, reason = self._weakest(asked)
+        texts = tuple(text for answer in answers for text in answer.analyses or ()) or None
+        scores = [score for answer in answers for score in answer.scores]
+        mass, reason = self._weakest(scores)
         if reason:
-            return AspectVerdict(None, None, None, None, mass, abstained=reason), 0.0
-        distributions = [score.probabilities or () for score in asked]
+            return AspectVerdict(None, None, None, None, mass, abstained=reason, analyses=texts), 0.0
+        distributions = [score.probabilities or () for score in scores]
         values = SCALE.numbers
         assert values is not None
         if len(self.orders) == 2:
@@ -129,11 +103,18 @@ class PairwiseJudge(ComparingJudge):
             a, b = distributions
             better, bias = log_odds(a, b, values), None
         score_a, score_b = (sum(p * v for p, v in zip(story, values, strict=True)) for story in (a, b))
-        return AspectVerdict(score_a, score_b, sigmoid(better), bias, mass, a, b), better
+        return AspectVerdict(score_a, score_b, sigmoid(better), bias, mass, a, b, analyses=texts), better
 
 
 def _mean(left: Sequence[float], right: Sequence[float]) -> tuple[float, ...]:
     return tuple((x + y) / 2 for x, y in zip(left, right, strict=True))
+
+
+def asked_about(name: str) -> tuple[str, str]:
+    """The aspect and the story, "a" or "b", that a question in direct mode is about, by its name."""
+    order, _, rest = name.partition(" ")
+    aspect, _, place = rest.rpartition(" ")
+    return aspect, order[int(place) - 1]
 
 
 def texts_of_question(pair: Pair, order: str, aspect: Aspect) -> tuple[dict[str, str], dict[str, Any]]:

@@ -38,8 +38,9 @@ class PrincipleJudge(ItemJudge):
     range = (0.0, 1.0)
 
     def __init__(self, engine: EngineFace, principles: Sequence[str] | None = None, **how: Unpack[How]) -> None:
+        language = how.get("language", "en")
+        self.principles = default_principles(language) if principles is None else checked(principles)
         super().__init__(engine, **how)
-        self.principles = default_principles(self.language) if principles is None else checked(principles)
 
     def _content(self, item: Item) -> dict[str, Any]:
         return {"labels": GOOD, "principles": self.principles, "prompt": item.prompt, "response": item.response}

@@ -11,7 +11,7 @@ from adjudge.bench.samples import howtobench_outputs, howtobench_systems
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import Row
-from adjudge.rewards.wire import writing_of
+from adjudge.rewards.wire import item_of
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "howtobench"
 OURS: dict[str, Any] = {
@@ -51,7 +51,7 @@ def test_a_row_becomes_one_item_for_each_system() -> None:
         "response": "abcdefghij",
     }
     assert (second["id"], second["response"], second["prompt"]) == ("i1/glm", "short", first["prompt"])
-    item = writing_of(Row("line 1", first), 1)
+    item = item_of(Row("line 1", first), 1, ("genre", "task"))
     assert (item.genre, item.task, item.reference) == ("散文", "guide", "0123456789")
 
 
@@ -97,7 +97,7 @@ def test_the_real_set_is_read_whole() -> None:
     items = [json.loads(json.dumps(item)) for item in items_of(read)]
     assert len(items) == 10 * len(read) > 0
     assert {item["system"] for item in items} == set(SYSTEMS)
-    assert {writing_of(Row("", item), 1).task for item in items} == {"completion", "guide", "open"}
+    assert {item_of(Row("", item), 1, ("genre", "task")).task for item in items} == {"completion", "guide", "open"}
 
 
 def test_a_sample_has_all_systems_of_one_instruction_of_each_task_and_their_published_scores(tmp_path: Path) -> None:

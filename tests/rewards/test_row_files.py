@@ -15,7 +15,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.rubric import rubric_of
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.verdict import Pair
-from adjudge.rewards.wire import json_line, pair_of, rubric_item_of
+from adjudge.rewards.wire import item_of, json_line, pair_of
 
 
 def pairs(path: Path) -> list[Pair]:
@@ -185,7 +185,7 @@ def test_parquet_is_read_as_rows(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "p.parquet")
     read = read_rows(tmp_path / "p.parquet")
     assert [row.place for row in read] == ["row 1 of p.parquet", "row 2 of p.parquet"]
-    items = [rubric_item_of(row, number) for number, row in enumerate(read, 1)]  # each has the other's levels as null
+    items = [item_of(row, number, ("rubric",)) for number, row in enumerate(read, 1)]  # has the other's levels as null
     assert [item.rubric for item in items] == [rubric_of(rubric, "here") for rubric in (RUBRIC, OTHER)]
     (tmp_path / "q.parquet").write_text("no table")
     with pytest.raises(AdjudgeError, match="q.parquet"):

@@ -24,7 +24,6 @@ from adjudge.rewards.wire import (
     pair_of,
     reviewed_item_of,
     reviewed_pair_of,
-    rubric_item_of,
     verdict_line,
     verdict_record,
 )
@@ -225,7 +224,7 @@ def test_an_items_line_has_its_mass_and_the_further_columns() -> None:
 
 
 def rubric_items(path: Path) -> list[Item]:
-    return [rubric_item_of(row, number) for number, row in enumerate(read_rows(path), 1)]
+    return [item_of(row, number, ("rubric",)) for number, row in enumerate(read_rows(path), 1)]
 
 
 def test_an_items_own_rubric_is_an_object_or_the_json_text_of_a_cell(tmp_path: Path) -> None:

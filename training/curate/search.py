@@ -10,7 +10,7 @@ import msgspec
 
 from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.judges.kinds import names_of
+from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.judges.principle import PrincipleJudge
 from adjudge.rewards.label_agreement import LabelAgreement, compare_labels
 from adjudge.rewards.verdict import Item, Verdict

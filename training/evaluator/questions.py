@@ -16,7 +16,7 @@ from adjudge.engine.text.tokenizer import Tokenizer, Tokens
 from adjudge.rewards.judges.asking import Question
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.kinds import kind_of, prepare
-from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge
+from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge, asked_about
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.rows import Row
 from adjudge.training.evaluator.recipe import Asked, Scores
@@ -208,8 +208,9 @@ def _sided(judge: PairwiseJudge | PointwiseJudge, questions: Sequence[Question])
     if isinstance(judge, PointwiseJudge):
         yield from ((question, question.name, "") for question in questions)
         return
-    for question, slot in zip(questions, judge.questions, strict=True):
-        yield question, slot.aspect, f"_{slot.order[slot.asked]}"
+    for question in questions:
+        aspect, side = asked_about(question.name)
+        yield question, aspect, f"_{side}"
 
 
 def _spellings(labels: LabelSet) -> tuple[Tokens, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.judges.kinds import names_of
+from adjudge.rewards.judges.options import names_of
 
 PERSONAS: dict[str, str] = {
     "academic": (

@@ -17,7 +17,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.prompt import Prompt
 from adjudge.rewards.judges import template
-from adjudge.rewards.judges.kinds import names_of
+from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.rows import Row
 from adjudge.training.stages import Passed, Texts, Unusable, passed
 from adjudge.training.writing.passages import Language, Unit, language_of, passages_of

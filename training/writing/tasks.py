@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, get_args
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.judges.kinds import names_of
+from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.verdict import WritingTask
 from adjudge.rewards.words import count_words
 from adjudge.training.stages import Passed, Unusable, passed

@@ -18,6 +18,8 @@ from tests.rewards.scripted import ScriptedEngine
 
 ITEMS = [Item(prompt=f"Prompt {n}.", response=f"Story number {n}.", id=f"s{n}") for n in range(5)]
 GOOD = "Fine. <ANSWER> 4 </ANSWER> | <ANSWER> 2 </ANSWER>"
+QUESTIONS = 4
+"""About a pair: two aspects, one order, the score of each story."""
 NAMES = [f"story-{n}" for n in range(40)]
 
 
@@ -57,7 +59,7 @@ def test_without_partners_a_story_stands_beside_itself_in_both_places_of_one_pas
 ) -> None:
     before = tiny.stats.prompts
     verdicts = ensemble(judge, ITEMS, partners=0)
-    assert tiny.stats.prompts - before == len(ITEMS) * len(judge.questions)
+    assert tiny.stats.prompts - before == len(ITEMS) * QUESTIONS
     for item, verdict in zip(ITEMS, verdicts, strict=True):
         [alone] = judge.compare([_pair(item, item)])
         assert verdict.partners == ()
@@ -68,7 +70,7 @@ def test_without_partners_a_story_stands_beside_itself_in_both_places_of_one_pas
 def test_a_pair_that_two_stories_ask_for_is_judged_once(tiny: Engine, judge: PairwiseJudge) -> None:
     before = tiny.stats.prompts
     verdicts = ensemble(judge, ITEMS, partners=4)  # everybody with everybody
-    assert tiny.stats.prompts - before == 5 * 4 * len(judge.questions)
+    assert tiny.stats.prompts - before == 5 * 4 * QUESTIONS
     assert all(len(aspect.scores) == 8 for verdict in verdicts for aspect in verdict.aspects.values())
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Score
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.judges.asking import Answer
 from adjudge.rewards.judges.aspects import HANNA, Aspect
-from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge
+from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge, asked_about
 from adjudge.rewards.judges.preference import sigmoid
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.verdict import Pair, PairVerdict
@@ -66,10 +67,17 @@ class BiasedEngine:
 
     def verdict(self, judge: PairwiseJudge, a: str, b: str) -> PairVerdict:
         scores = []
-        for question in judge.questions:
-            shown = (a, b) if question.order == "ab" else (b, a)
-            scores.append(self.score_one(shown[question.asked], question.asked == 0))
-        return judge.verdict(scores)
+        for question in judge.ask(PAIRS[0])[0]:
+            first = question.name.endswith(" 1")
+            scores.append(self.score_one(a if asked_about(question.name)[1] == "a" else b, first))
+        return concluded(judge, scores)
+
+
+def concluded(judge: PairwiseJudge, scores: Iterable[Score]) -> PairVerdict:
+    """The verdict from the scores of a pair's questions, in their order."""
+    asked, _ = judge.ask(PAIRS[0])
+    answers = {question.name: Answer((score,)) for question, score in zip(asked, scores, strict=True)}
+    return judge.conclude(PAIRS[0], answers, truncated=False)
 
 
 def test_the_formulas_are_those_of_the_design_for_a_hand_computed_pair(tiny: Engine) -> None:
@@ -79,7 +87,7 @@ def test_the_formulas_are_those_of_the_design_for_a_hand_computed_pair(tiny: Eng
         logprobs = [math.log(0.9) if v == label else math.log(0.025) for v in range(1, 6)]
         return Score.of(SCALE.labels, logprobs, SCALE.numbers, 1)
 
-    verdict = judge.verdict([sure(4), sure(2), sure(3), sure(3)])  # ab: a 4, b 2; ba: b 3, a 3
+    verdict = concluded(judge, [sure(4), sure(2), sure(3), sure(3)])  # ab: a 4, b 2; ba: b 3, a 3
     p, q = [0.025, 0.025, 0.025, 0.9, 0.025], [0.025, 0.9, 0.025, 0.025, 0.025]
     outcomes = itertools.product(enumerate(p), enumerate(q))
     above = sum(x * y * (1 if i > j else 0.5 if i == j else 0) for (i, x), (j, y) in outcomes)
@@ -99,7 +107,7 @@ def test_the_pair_is_the_sigmoid_of_the_weighted_mean_of_the_aspects_log_odds(ti
     judge = PairwiseJudge(tiny, aspects, orders="ab")
     engine = BiasedEngine({"good": 4.2, "bad": 1.7})
     better = [engine.score_one(story, True) for story in ("good", "bad")]
-    verdict = judge.verdict([*better, *better[::-1], *better[::-1]])
+    verdict = concluded(judge, [*better, *better[::-1], *better[::-1]])
     one, two = (verdict.aspects[name].preference for name in ("one", "two"))
     assert one is not None and two is not None and verdict.preference is not None
     logit = [math.log(p / (1 - p)) for p in (one, two)]
@@ -166,11 +174,11 @@ def test_low_mass_abstains(tiny: Engine, mass: float, reason: str | None) -> Non
 def test_one_question_that_fails_makes_its_aspect_and_the_pair_abstain_with_its_reason(tiny: Engine) -> None:
     judge = PairwiseJudge(tiny, HANNA)
     engine = BiasedEngine({"x": 3, "y": 4})
-    scores = [engine.score_one("x" if question.asked else "y", True) for question in judge.questions]
+    scores = [engine.score_one(story, True) for story in "yx" * 12]
     scores[3] = Score.abstained(SCALE.labels, "non_finite")
-    verdict = judge.verdict(scores)
+    verdict = concluded(judge, scores)
     assert (verdict.preference, verdict.abstained) == (None, "non_finite")
-    failed = judge.questions[3].aspect
+    failed = HANNA[1].name
     for name, aspect in verdict.aspects.items():
         assert (aspect.abstained, aspect.score_a is None) == (("non_finite", True) if name == failed else (None, False))
 
@@ -178,7 +186,7 @@ def test_one_question_that_fails_makes_its_aspect_and_the_pair_abstain_with_its_
 def test_an_aspect_of_weight_zero_may_abstain_alone(tiny: Engine) -> None:
     judge = PairwiseJudge(tiny, [Aspect("one", "?"), Aspect("off", "?", 0.0)], orders="ab")
     fine = BiasedEngine({"x": 3}).score_one("x", True)
-    verdict = judge.verdict([fine, fine, fine, Score.abstained(SCALE.labels, "too_long")])
+    verdict = concluded(judge, [fine, fine, fine, Score.abstained(SCALE.labels, "too_long")])
     assert (verdict.preference, verdict.abstained) == (0.5, None)
 
 
@@ -203,12 +211,11 @@ def test_the_two_questions_of_an_aspect_are_siblings_that_part_at_the_last_words
 def test_different_prompts_are_shown_with_their_own_story(tiny: Engine) -> None:
     judge = PairwiseJudge(tiny)
     pair = Pair(a="AAA", b="BBB", prompt_a="PA", prompt_b="PB")
-    prompts, _ = judge.prompts(pair)
-    for question, prompt in zip(judge.questions, prompts, strict=True):
-        text = tiny.tokenizer.decode(tiny.tokenizer.prompt(prompt))
+    for question in judge.ask(pair)[0]:
+        text = tiny.tokenizer.decode(tiny.tokenizer.prompt(question.prompt))
         places = [text.index(part) for part in ("PA", "PB", "AAA", "BBB")]
         first = sorted(range(4), key=places.__getitem__)
-        assert first == ([0, 1, 2, 3] if question.order == "ab" else [1, 0, 3, 2])
+        assert first == ([0, 1, 2, 3] if question.name.startswith("ab ") else [1, 0, 3, 2])
 
 
 HOSTILE = [
@@ -266,7 +273,7 @@ def test_what_the_journal_holds_is_not_judged_again(journal: Journal) -> None:
     asked = engine.stats.prompts
     again = PairwiseJudge(engine, journal=journal).compare([*PAIRS[1:], PAIRS[4]])
     assert again[:2] == first[1:]
-    assert engine.stats.prompts - asked == 2 * len(PairwiseJudge(engine).questions)  # 3 and 4; 4 once
+    assert engine.stats.prompts - asked == 2 * 24  # 3 and 4; 4 once
     assert len(journal) == 5
     assert [verdict.id for verdict in again] == ["1", "2", "3", "4", "4"]
 
@@ -338,7 +345,7 @@ def test_example_pairs_score_as_plain_transformers_does(real: Engine, smollm2: s
     """One question of two pairs, each time another one; `test_engine.py` asks tiny models more."""
     judge = PairwiseJudge(real)
     reference = open_reference(smollm2)
-    prompts = [judge.prompts(pair)[0][7 * n % len(judge.questions)] for n, pair in enumerate(examples[::13])]
+    prompts = [judge.prompts(pair)[0][7 * n % 24] for n, pair in enumerate(examples[::13])]
     for prompt, score in zip(prompts, real.score(prompts, SCALE), strict=True):
         tokens = real.tokenizer.prompt(prompt)
         digits = [real.tokenizer.encode(label, True)[0] for label in SCALE.labels]

@@ -19,6 +19,7 @@ from adjudge.engine.remote.remote_engine import RemoteEngine
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.judges.asking import Answer
 from adjudge.rewards.judges.aspects import HANNA, Aspect
 from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge
 from adjudge.rewards.judges.preference import sigmoid
@@ -53,7 +54,7 @@ def test_one_text_is_asked_for_each_aspect_and_order_and_ends_where_the_model_be
     judge, engine = scripted(tiny, aspects=HANNA)
     [verdict] = judge.compare(PAIRS[:1])
     prompts, _ = judge.prompts(PAIRS[0])
-    assert len(engine.asked) == len(prompts) == 12 and len(judge.questions) == 24
+    assert len(engine.asked) == len(prompts) == 12
     for place, shown in enumerate(engine.asked):
         assert shown.endswith("<ANSWER> N </ANSWER> | <ANSWER> N </ANSWER><|im_end|>\n<|im_start|>assistant\n")
         assert f"Aspect: {HANNA[place % 6].name}. {HANNA[place % 6].definition}" in shown
@@ -65,14 +66,15 @@ def test_one_text_is_asked_for_each_aspect_and_order_and_ends_where_the_model_be
 def test_the_verdict_is_that_of_the_scores_read_in_both_orders(tiny: Engine) -> None:
     judge, _ = scripted(tiny)
     [verdict] = judge.compare(PAIRS[:1])
-    scores = []
-    for prompt in judge.prompts(PAIRS[0])[0]:
-        before = tiny.tokenizer.prompt(prompt)
-        for digit in ("4", "2"):
-            scores += tiny.score([before + tiny.tokenizer.encode(GOOD[: GOOD.index(digit)], False)], SCALE)
-    expected = judge.verdict(scores, verdict.key, analyses={aspect.name: (GOOD, GOOD) for aspect in HANNA[:2]})
+    answers: dict[str, Answer] = {}
+    for question in judge.ask(PAIRS[0])[0]:
+        before = tiny.tokenizer.prompt(question.prompt)
+        ends = [tiny.tokenizer.encode(GOOD[: GOOD.index(digit)], False) for digit in ("4", "2")]
+        answers[question.name] = Answer(tuple(tiny.score([before + end for end in ends], SCALE)), (GOOD,))
+    expected = judge.conclude(PAIRS[0], answers, truncated=False)
     assert verdict == msgspec.structs.replace(expected, id=verdict.id)
-    assert verdict.preference not in (None, 0.5) and len({score.expected for score in scores}) == 8
+    assert verdict.preference not in (None, 0.5)
+    assert len({score.expected for answer in answers.values() for score in answer.scores}) == 8
 
 
 def test_in_direct_mode_there_are_no_analyses(tiny: Engine) -> None:

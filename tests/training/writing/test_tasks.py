@@ -8,7 +8,7 @@ import pytest
 from adjudge.bench.howtobench import items_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.rows import Row
-from adjudge.rewards.wire import writing_of
+from adjudge.rewards.wire import item_of
 from adjudge.training.writing.building import Candidate, Construction, candidates_of
 from adjudge.training.writing.tasks import GAP, completions, guided, opened, parse_tasks
 
@@ -67,7 +67,7 @@ def test_chinese_texts_are_asked_for_in_chinese_and_in_characters() -> None:
 def test_rows_are_what_the_tree_judge_and_the_benchmark_read(task: str) -> None:
     [filled] = completions([candidate()]).kept
     row = {"completion": filled, "guide": guided(candidate()), "open": opened(candidate())}[task]
-    item = writing_of(Row("line 1", {**row, "response": "x"}), 1)
+    item = item_of(Row("line 1", {**row, "response": "x"}), 1, ("genre", "task"))
     assert (item.task, item.genre, item.prompt, item.reference) == (task, "essay", row["prompt"], row["reference"])
     [line] = items_of([Row("line 1", {**row, "outputs": {"gpt": "x"}})])
     assert line["prompt"] == row["prompt"]

@@ -1,0 +1,38 @@
+"""Mistakes in the options of judges are found before a model is opened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.judges.aspects import HANNA, PERSE
+from adjudge.rewards.judges.kinds import prepare
+from adjudge.rewards.judges.options import as_taken
+
+
+@pytest.mark.parametrize(
+    ("judge", "options", "message"),
+    [
+        ("pairwise", {"aspects": "taste"}, 'unknown aspect "taste"'),
+        ("ensemble", {"language": "xx"}, 'no pairwise prompt in language "xx": choose from en'),
+        ("pointwise of pairs", {"min_mass": 2.0}, "min_mass is 2.0: give a probability from 0 to 1"),
+        ("rubric", {"rubric": "six", "scheme": "fixed"}, "the criteria's points sum to"),
+        ("tree", {"weights": "emotion=2"}, 'the weights of content lack "opening & ending"'),
+        ("tree", {"mode": "reasoned", "attempts": 0}, "attempts is 0: give at least 1"),
+        ("personal", {"without": "plots"}, '--without is "plots": what --judge personal can leave out is texts'),
+        ("personal of pairs", {"k": 6}, "k is 6: show 0 to 5 earlier reviews"),
+        ("principle", {"principles": []}, "no principles: give at least one"),
+        ("debate", {"k": 2}, "--k is how many examples a debate retrieves: leave it out, or add --examples"),
+        ("debate", {"without": "crowd"}, 'no agent "crowd" to leave out'),
+    ],
+)
+def test_a_mistake_is_found_before_a_model_is_opened(judge: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        prepare(judge, options)
+
+
+def test_names_of_aspects_mean_those_of_readers_first_where_a_judge_goes_by_a_reader() -> None:
+    assert as_taken("personal of pairs", {"aspects": "surprise"}) == {"aspects": (PERSE[2],)}
+    assert PERSE[2].name == HANNA[3].name and PERSE[2] != HANNA[3]
