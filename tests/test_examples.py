@@ -20,10 +20,11 @@ def test_the_ten_lines_of_the_readme_are_the_example_and_go_on_in_docs(smollm2: 
     written = tmp_path / "readme.py"
     written.write_text("".join(blocks) + "print(len(texts), len(scores))\n")
     result = subprocess.run([sys.executable, written], cwd=tmp_path, capture_output=True, text=True, check=True)
-    first, *aspects, last, grade, own, judge, novel, samples = result.stdout.splitlines()
+    first, *aspects, last, grade, own, judge, novel, called, samples = result.stdout.splitlines()
     assert re.fullmatch(r"{'right': 0\.\d+, 'shown': 0\.\d+} judge", judge)
     assert samples == "4 4" and re.fullmatch(r"\[(None|\d\.\d+), (None|\d\.\d+)\]", own)
     assert novel == "(0.5, 0.3333333333333333, None) {'own': (2.0, 1.0, 0.0)} (None, None, 'unsupported')"
+    assert re.fullmatch(r"\[0\.\d+, 0\.\d+\]", called)
     assert re.fullmatch(r"0\.\d\d of 1 {'scene': \d\.\d, 'end': \d\.\d}", grade)
     assert re.fullmatch(r"a is better with probability 0\.\d{3}", first)
     assert len(aspects) == 6 and aspects[0].startswith("relevance  a ")
