@@ -144,8 +144,10 @@ def load_rationales(path: Path, limit: int) -> list[Rationale]:
     if "response" in read_stage(path)[0].columns:
         return read_rationales(path)[:limit]
     stories = read_stories(path)
-    known = {name for story in stories for name in story.scores}
-    aspects = [aspect for aspect in HANNA if aspect.name in known]
+    aspects = [aspect for aspect in HANNA if len({one.score for story in stories for one in story.on(aspect)}) > 1]
+    if not aspects:
+        names = ", ".join(aspect.name for aspect in HANNA)
+        raise AdjudgeError(f"{path.name}: no two stories differ in their scores on {names}: give some that do")
     needed, each = -(-limit // len(PERSONAS)), 1
     questions, _ = sample_questions(stories, aspects, each=each)
     while len(questions) < needed and each < limit:

@@ -72,6 +72,8 @@ HOUSE = msgspec.structs.replace(
     adapter=Path(__file__).parents[1] / "house",
     flowing=True,
 )
+SCORES_ONLY = f"{HOUSE.name} was trained to score, not to write: name another model"
+"""Why `HOUSE` is no judge that writes."""
 ALIASES: dict[str, Alias] = {alias.name: alias for alias in (HOUSE, SMOLLM2)}
 
 

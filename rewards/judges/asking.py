@@ -10,11 +10,13 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.answers import AnswerFormat
 from adjudge.engine.checking import at_least, shown
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
+from adjudge.engine.models.aliases import SCORES_ONLY, is_flowing
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import UNKEPT, Score
 from adjudge.engine.text.labels import Labels
@@ -127,6 +129,7 @@ class Reasoned(Asking):
         seed: int,
         min_mass: float,
     ) -> None:
+        check_writer(engine)
         self.min_mass = min_mass
         self.reserve = room_for(sampling, engine, attempts=attempts, n=n)
         self.engine = engine
@@ -166,6 +169,12 @@ class Reasoned(Asking):
             forms = [msgspec.structs.replace(self.form, which=which, count=count) for which in range(count)]
             scores = self.engine.read_answers(prompts, [completion] * count, question.labels, forms)
         return Answer(tuple(scores), (completion.text,))
+
+
+def check_writer(engine: EngineFace) -> None:
+    """Raise AdjudgeError for the weights of `house`, whose texts make no sense; an absent engine writes none."""
+    if engine.adapter is None and is_flowing(engine.fingerprint) and not isinstance(engine, AbsentEngine):
+        raise AdjudgeError(SCORES_ONLY)
 
 
 def room_for(sampling: Sampling, engine: EngineFace, *, attempts: int, n: int = 1) -> int:

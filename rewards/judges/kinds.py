@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.models.aliases import HOUSE
+from adjudge.engine.models.aliases import HOUSE, SCORES_ONLY
 from adjudge.rewards.imported import is_own
 from adjudge.rewards.judges.aspects import HANNA, PERSE, STORYER, aspects_of
 from adjudge.rewards.judges.options import ASKING, as_taken, check_type, how_of, names_of
@@ -116,16 +116,16 @@ def misfit(model: str | None, judge: str, options: Options) -> str | None:
     if model != HOUSE.name:
         return None
     if judge == "debate" or options.get("mode") == "reasoned" or options.get("weights") == "generated":
-        raise AdjudgeError(f"{HOUSE.name} was trained to score, not to write: name another model")
+        raise AdjudgeError(SCORES_ONLY)
     name = judge.removesuffix(OF_PAIRS)
     if name in UNTRAINED or is_own(name):
         return f"{HOUSE.name} was not trained for {name}: its scores may mean nothing"
     asked = aspects_of(options["aspects"], PERSE if name == "personal" else ()) if options.get("aspects") else ()
     known = {aspect.definition for aspect in (*HANNA, *STORYER)}
-    if other := [aspect.name for aspect in asked if aspect.definition not in known]:
+    if other := [f'"{aspect.name}"' for aspect in asked if aspect.definition not in known]:
         return (
-            f'{HOUSE.name} was not trained for the aspect "{other[0]}", and will say much what it says of coherence:'
-            " name a larger model"
+            f"{HOUSE.name} was not trained for the aspect{'s' * (len(other) > 1)} {', '.join(other)}, and will say much"
+            " what it says of coherence: name a larger model"
         )
     return None
 

@@ -14,7 +14,7 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason
 from adjudge.engine.text.prompt import Prompt
 from adjudge.engine.text.tokenizer import well_formed
-from adjudge.rewards.judges.asking import room_for, seed_of
+from adjudge.rewards.judges.asking import check_writer, room_for, seed_of
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -57,6 +57,7 @@ class Statements:
     """
 
     def __init__(self, engine: EngineFace, sampling: Sampling, *, attempts: int = 3, seed: int = 0) -> None:
+        check_writer(engine)
         self.reserve = room_for(sampling, engine, attempts=attempts)
         self.engine = engine
         self.sampling = msgspec.structs.replace(sampling, json_schema=SCHEMA)

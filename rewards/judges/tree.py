@@ -14,7 +14,7 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.score import PASSING, Reason
 from adjudge.engine.text.prompt import Prompt
 from adjudge.rewards.interleaving import interleaved
-from adjudge.rewards.judges.asking import Answer, Question
+from adjudge.rewards.judges.asking import Answer, Question, check_writer
 from adjudge.rewards.judges.headings import formatting_score
 from adjudge.rewards.judges.judge import Concluded, How, ItemJudge, clean
 from adjudge.rewards.judges.tree_nodes import (
@@ -85,6 +85,8 @@ class TreeJudge(ItemJudge):
         if isinstance(weights, str) and weights not in ("equal", "generated"):
             raise AdjudgeError(f'weights is "{weights}": choose equal or generated, or give a number for each leaf')
         super().__init__(engine, **how)
+        if weights == "generated":
+            check_writer(engine)
         self.form = form
         self.without = checked_without(without)
         self.weights = weights if isinstance(weights, str) else checked_weights(weights, self.without)

@@ -76,3 +76,13 @@ def test_nothing_to_score_is_said(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "r.jsonl", rationale("x", response="None."))
     with pytest.raises(AdjudgeError, match="no rationale of .* ends in scores"):
         bench_confidence(path, model="dummy:tiny-llama", limit=10)
+
+
+def test_aspects_on_which_stories_have_one_score_are_left_out_and_where_all_are_it_is_said(tmp_path: Path) -> None:
+    texts = [{"id": n, "prompt": "A tale.", "story": f"One {n}. Two {n}? Three!"} for n in range(3)]
+    rated = [{**text, "scores": {"coherence": 3, "surprise": n + 1}} for n, text in enumerate(texts)]
+    made = load_rationales(write_lines(tmp_path / "rated.jsonl", *rated), 5)
+    assert {one.aspect.name for one in made} == {"surprise"}
+    path = write_lines(tmp_path / "one.jsonl", *[{**text, "scores": {"coherence": 3}} for text in texts])
+    with pytest.raises(AdjudgeError, match=r"one.jsonl: no two stories differ in their scores on relevance, .*: give"):
+        load_rationales(path, 5)

@@ -1,21 +1,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import stdev
 from typing import Any
 
 import pytest
 
+from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.completion import Completion, FinishReason
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.models.aliases import HOUSE
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Prompt
 from adjudge.rewards.judges.asking import ANSWER, SAMPLING, Answer, Direct, Question, Reasoned, _mean_score, open_asking
-from adjudge.rewards.judges.pairwise import SCALE
+from adjudge.rewards.judges.debate import DebateJudge
+from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge
+from adjudge.rewards.judges.tree import TreeJudge
 from tests.engine.reference import next_logprobs, open_reference
 from tests.rewards.scripted import Script, ScriptedEngine
 
@@ -311,3 +315,23 @@ def test_modes_are_two_and_direct_takes_no_sampling(tiny: Engine) -> None:
         open_asking(tiny, "deep", None, **USUAL)  # type: ignore[arg-type]
     with pytest.raises(AdjudgeError, match="writes nothing"):
         open_asking(tiny, "direct", SHORT, **USUAL)
+
+
+def test_a_judge_that_would_write_with_the_weights_of_house_is_refused_where_it_is_made(tiny: Engine) -> None:
+    makes: list[Callable[[Any], Any]] = [
+        lambda engine: PairwiseJudge(engine, mode="reasoned"),
+        DebateJudge,
+        lambda engine: TreeJudge(engine, weights="generated"),
+    ]
+    house = ScriptedEngine(tiny, lambda shown, before: pytest.fail("asked"))
+    house.fingerprint = HOUSE.fingerprint
+    for make in makes:
+        with pytest.raises(AdjudgeError, match="^house was trained to score, not to write: name another model$"):
+            make(house)
+        make(tiny)
+        make(AbsentEngine(Card("house", HOUSE.fingerprint)))  # which writes nothing: replays what others wrote
+    for one in (PairwiseJudge, TreeJudge):
+        one(house)
+    house.adapter = "of one's own"
+    for make in makes:
+        make(house)
