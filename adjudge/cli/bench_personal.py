@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from adjudge.cli.groups import Analyses, RunToJudge, Wording, with_groups
-from adjudge.cli.options import JudgeAspects, beside, judge_options, output_beside
+from adjudge.cli.options import ReaderAspects, beside, judge_options, output_beside
 from adjudge.engine.errors import AdjudgeError
 
 
@@ -22,7 +22,7 @@ def bench_personal(
     shuffles: Annotated[int, typer.Option(help="Orders of the reviews to try; 0 for none.", min=0)] = 3,
     limit: Annotated[int | None, typer.Option(help="Only the first questions.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Another seed draws other orders.")] = 0,
-    aspects: JudgeAspects = None,
+    aspects: ReaderAspects = None,
     *,
     analyses: Analyses,
     wording: Wording,

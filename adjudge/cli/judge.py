@@ -14,8 +14,8 @@ from adjudge.cli.options import (
     Form,
     HowMany,
     JudgeAspects,
+    JudgeLimit,
     JudgeOrders,
-    Limit,
     Override,
     Partners,
     Principles,
@@ -64,7 +64,7 @@ def judge_command(
     seed: Annotated[int | None, typer.Option(help="Another seed draws other analyses, and other partners (0).")] = None,
     wording: Wording,
     columns: Columns = None,
-    limit: Limit = None,
+    limit: JudgeLimit = None,
     report: Report = None,
 ) -> None:
     """Judge a file of texts; each judge's columns are listed below.
@@ -104,7 +104,8 @@ def judge_command(
     judge of your own, whose module is also found in the folder where you are.
 
     A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; nothing is lost or judged twice. Its
-    journal holds the texts too: `adjudge judge v.jsonl.journal --judge rubric --rubric new.toml` judges them anew.
+    journal holds the texts too: `adjudge judge v.jsonl.journal --judge rubric --rubric new.toml` judges them anew, of
+    pairs with `--columns response=story_a` the first ones, with story_b the others.
     """
     options = judge_options(locals())
     from adjudge.commands.contest import Contest

@@ -88,6 +88,9 @@ Resume = Annotated[bool, run_option("--resume", help="Continue an earlier run of
 Overwrite = Annotated[bool, run_option("--overwrite", help="Forget an earlier run of the same output.")]
 OverwriteFile = Annotated[bool, run_option("--overwrite", help="Write over the files that are there.")]
 Limit = Annotated[int | None, run_option(help="Only the first rows; --resume goes on with the others.", min=1)]
+JudgeLimit = Annotated[
+    int | None, run_option(help="Only the first rows (not ensemble); --resume goes on with the others.", min=1)
+]
 Columns = Annotated[
     str | None,
     run_option(help="What the file calls its columns, as in prompt=question,response=answer."),
@@ -97,18 +100,35 @@ JournalFile = Annotated[Path | None, run_option(help="Where finished verdicts ar
 Report = Annotated[Path | None, run_option(help="Also write a self-contained HTML report here.")]
 
 # Options of judges: None where the user says nothing, and the judge's own choice holds.
-JudgeAspects = Annotated[
+
+
+def _aspects(default: str) -> Any:
+    return _asked(
+        help="hanna, storyer, perse, or comma-separated names; your own as"
+        f' name="what it means" (in quotes where it has commas); name*3 triples its weight (default: {default}).'
+    )
+
+
+_ORDERS = (
+    "Of pairwise, and of personal for pairs: both orders (default) cancel position bias, ab shows the first text first"
+    " only."
+)
+JudgeAspects = Annotated[str | None, _aspects("hanna; of personal perse")]
+ReaderAspects = Annotated[str | None, _aspects("perse")]
+RunAspects = Annotated[
     str | None,
-    _asked(
-        help="hanna (default), storyer, perse (default of personal), or comma-separated names;"
-        ' your own as name="what it means" (in quotes where it has commas); name*3 triples its weight.'
-    ),
+    _asked(help="Names after commas, of those that the run asked; name*3 triples a weight (default: the run's)."),
 ]
 JudgeOrders = Annotated[
     Literal["both", "ab"] | None,
+    _asked(help=f"{_ORDERS} Where no --judge is named, either asks for pairwise."),
+]
+PromptOrders = Annotated[Literal["both", "ab"] | None, _asked(help=_ORDERS)]
+RunOrders = Annotated[
+    Literal["both", "ab"] | None,
     _asked(
-        help="Of pairwise, and of personal for pairs: both orders (default) cancel position bias, ab shows the first"
-        " text first only. Where no --judge is named, either asks for pairwise."
+        help="Of pairwise, and of personal for pairs: both, if the run asked both, or ab, the first text first only"
+        " (default: the run's)."
     ),
 ]
 Rubric = Annotated[
@@ -141,6 +161,7 @@ TreeWeights = Annotated[
         " commas (tree)."
     ),
 ]
+RunWeights = Annotated[str | None, _of_some(help="equal, or leaf=number after commas (tree; default: the run's).")]
 Partners = Annotated[
     int | None, _of_some(help="Other texts of the file that each is compared with (ensemble: 4).", min=0)
 ]
@@ -159,6 +180,10 @@ Form = Annotated[
     Literal["fixed", "parity"] | None,
     _of_some(help="parity: the formulas as published; fixed (default): without their flaws (tree, rubric)."),
 ]
+RunForm = Annotated[
+    Literal["fixed", "parity"] | None,
+    _of_some(help="parity: the formulas as published; fixed: without their flaws (tree, rubric; default: the run's)."),
+]
 Mode = Annotated[
     Literal["direct", "reasoned"] | None,
     _written(help="direct (default): scores only; reasoned: the model writes an analysis before it scores."),
@@ -174,9 +199,9 @@ Layout = Annotated[
     Literal["shared", "paper"] | None,
     _asked(help="Order of a prompt's parts: shared (default) computes least, paper is as published."),
 ]
-MinMass = Annotated[
-    float | None, _asked(help="Probability the labels must have together, or the score abstains (0.01).")
-]
+_MIN_MASS = "Probability the labels must have together, or the score abstains"
+MinMass = Annotated[float | None, _asked(help=f"{_MIN_MASS} (0.01).")]
+RunMinMass = Annotated[float | None, _asked(help=f"{_MIN_MASS} (default: the run's).")]
 JudgeCut = Annotated[
     Literal["middle", "head", "tail", "never"] | None,
     _asked(help="What goes of texts too long for the model (middle); never: abstain instead."),

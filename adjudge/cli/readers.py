@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from adjudge.cli.groups import RunToWrite, with_groups, written
-from adjudge.cli.options import JudgeAspects, beside, output_beside
+from adjudge.cli.options import ReaderAspects, beside, output_beside
 from adjudge.commands.writing_options import Writing
 
 readers = typer.Typer(help="Prepare the reviews of single readers for judges of their taste.", no_args_is_help=True)
@@ -88,7 +88,7 @@ def readers_group(
     ] = None,
     budget: Annotated[int, typer.Option(help="Words of a prompt at most.", min=1)] = 2500,
     test: Annotated[float, typer.Option(help="Share of the readers that is kept unseen.", min=0.0, max=0.99)] = 0.1,
-    aspects: JudgeAspects = None,
+    aspects: ReaderAspects = None,
     seed: Annotated[int, typer.Option(help="Another seed draws others.")] = 0,
     plot: Plot = None,
 ) -> None:
@@ -126,7 +126,7 @@ def readers_instruct(
     without: Annotated[
         Literal["texts"] | None, typer.Option(help="texts: show earlier plots and scores only, no review texts.")
     ] = None,
-    aspects: JudgeAspects = None,
+    aspects: ReaderAspects = None,
 ) -> None:
     """Write rows for `adjudge train sft` (preset "perse"): the judge's own question, and what the reader said.
 

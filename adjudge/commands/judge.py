@@ -115,7 +115,7 @@ def judge_rows(
     if is_own(name):
         importable(Path())
     kind, open_judge = kind_of(name), prepare(name, options)
-    if limit is not None and kind.gather is not None:
+    if limit is not None and kind.gather is not None and len(rows) >= limit:
         raise AdjudgeError(f"each verdict of {name} rests on other rows too: leave out --limit, or take rows out")
     check_fit(run_options.source.model, run_options.source.adapter, name, options)
     with columns_suggested(columns):

@@ -69,6 +69,8 @@ def show_prompts(
     every: bool,
 ) -> None:
     """Print the questions of a judge about one row of a file, or about an example, as they would be asked."""
+    if name == "tournament":
+        raise AdjudgeError("tournament asks what pairwise does, or with house pointwise: name one of the two")
     if is_own(name):
         importable(Path())
     what = kind_of(name).what

@@ -57,7 +57,7 @@ def test_mistakes_in_the_command_are_one_sentence(run: Run, tmp_path: Path) -> N
         (("judge", "pairs.jsonl", "--journal", "file/j"), "as a journal"),
         (("judge", "pairs.jsonl", "--report", "file/r.html"), "cannot make the folder file"),
         (("judge", "pairs.jsonl", "--journal", "."), ". is a folder, and no journal: name another with --journal"),
-        (("judge", "texts.jsonl", "--judge", "ensemble", "--limit", "2"), "leave out --limit"),
+        (("judge", "texts.jsonl", "--judge", "ensemble", "--limit", "1"), "leave out --limit"),
         (("bench", "tree", "."), ". is a folder: name a file"),
         (("judge", "pairs.jsonl", "-o", "pairs.jsonl", "--overwrite"), "both the pairs and the output"),
         (("judge", "pairs.jsonl", "--overwrite", "--journal", "pairs.jsonl"), "both the pairs and the journal"),

@@ -33,6 +33,22 @@ def test_models_and_every_help_page_print(run: Run) -> None:
         assert result.returncode == 0 and "Usage" in result.stdout
 
 
+def told(*command: str) -> str:
+    """A help page in one line, without its lines and frames."""
+    shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "100"}).stdout
+    return " ".join(shown.replace("│", " ").split())
+
+
+def test_help_says_what_holds_where_an_option_is_left_out() -> None:
+    replay, show = told("replay"), told("prompts", "show")
+    assert replay.count("default: the run's)") == 5 and "(0.01)" not in replay and "generated:" not in replay
+    assert "Where no --judge is named" not in replay + show and "either asks for pairwise" in told("judge")
+    assert "(default: hanna; of personal perse)" in show
+    for command in (("readers", "group"), ("readers", "instruct"), ("bench", "personal-studies")):
+        assert "(default: perse)" in told(*command)
+    assert "(not ensemble)" in told("judge") and "(not ensemble)" not in told("rank")
+
+
 def test_it_says_its_version_and_its_help_by_a_letter() -> None:
     runner = CliRunner()
     assert runner.invoke(app, ["--version"]).stdout == f"adjudge {version('adjudge')}\n"

@@ -46,6 +46,12 @@ def test_each_text_is_scored_beside_others_and_resumed_and_replayed(run: Run) ->
     assert "computed 0 of 0 tokens" in seeded.stdout  # all pairs of five texts are in the journal
 
 
+def test_a_limit_beyond_the_file_leaves_nothing_out_and_is_no_mistake(run: Run) -> None:
+    result = run("judge", "i.jsonl", *SHORT, "--limit", "6")
+    assert result.exit_code == 0 and len(Path("v.jsonl").read_bytes().splitlines()) == 5, result.output
+    assert "leave out --limit" in str(run("judge", "i.jsonl", *SHORT, "--limit", "4", "--resume").exception)
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

@@ -111,6 +111,7 @@ def test_on_a_terminal_slots_are_coloured() -> None:
     ("arguments", "message"),
     [
         (("nobody",), 'no judge is called "nobody": choose pairwise, '),
+        (("tournament",), "tournament asks what pairwise does, or with house pointwise: name one of the two"),
         (("pairwise", "--language", "xx"), 'no pairwise prompt in language "xx": choose from en'),
         (("pairwise", "--question", "ab wit"), 'no question "ab wit": choose from ab relevance 1, '),
         (("pairwise", "--rows", "absent"), "cannot read absent"),
