@@ -18,7 +18,7 @@ from adjudge.bench.agreement.resampling import Estimate
 from adjudge.bench.agreement.statistics import share
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
-from adjudge.bench.words import percent, span
+from adjudge.bench.words import counted, percent, span
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
@@ -128,10 +128,10 @@ def bench_disturbances(
         ]
         write_rows(output, HEADER, rows)
     console = open_console(150)
-    console.print(_table(outcomes, f"{path.name}, {len(stories)} stories, {steps} steps, {model}"))
+    console.print(_table(outcomes, f"{path.name}, {len(stories)} stories, {counted(steps, 'step')}, {model}"))
     print("[low, high]: 95 % of draws of stories; scores are from 1 to 5, the mean of the aspects; of texts with both")
     for name, count in read.short.items():
-        print(f"{count} texts of {name} left out: too short to be made worse by degrees")
+        print(f"{counted(count, 'text')} of {name} left out: too short to be made worse by degrees")
     done = Counter(one.kind for one in changed)
     idle = {kind: len(stories) - done[kind] for kind in chosen if done[kind] < len(stories)}
     if idle:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-
-def counted(number: int, noun: str) -> str:
-    """Such as "1 pair" or "2 pairs"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+from adjudge.training.terminal import counted as counted
 
 
 def by_reason(abstained: Mapping[Any, int]) -> str:

@@ -41,6 +41,7 @@ from adjudge.training.prompts import Prompts, dataset, fingerprint, read_by_poli
 from adjudge.training.reward_log import Recorded, check_columns, read_rewards, remember
 from adjudge.training.run import Begun, Run, begin, calm, processes, trained
 from adjudge.training.run_folder import RunFolder
+from adjudge.training.terminal import counted
 from adjudge.training.unrewarded import unrewarded
 
 HELD_OUT_BATCH = 16
@@ -133,7 +134,7 @@ def train_grpo(
         order = _order(recipe, prompts, steps)
         ahead = coming(recipe, order, prompts.held_out, begun) if reward is None and recipe.reward.writes else []
         if ahead and state.is_main_process:
-            status(f"references of {len(ahead)} prompts are written first, but for those that are kept")
+            status(f"references of {counted(len(ahead), 'prompt')} are written first, but for those that are kept")
         around = paid.awake if isinstance(paid, Colocated) else contextlib.nullcontext
         preparing = Preparing(written, ahead, folder.journal if recipe.reward.journal else None, around)
         trainer = _Trainer(
@@ -290,12 +291,12 @@ def _uses_liger(recipe: GrpoRecipe, *, gpu: bool) -> bool:
 def _plan(recipe: GrpoRecipe, prompts: Prompts, batch: Batch, steps: int, begun: Begun) -> Iterator[str]:
     """What is about to happen, in a few lines."""
     yield from prompts.left_out
-    yield f"{len(prompts.train)} prompts to train on, {len(prompts.held_out)} held out"
+    yield f"{counted(len(prompts.train), 'prompt')} to train on, {len(prompts.held_out)} held out"
     count = recipe.optimiser.prompts_per_step
-    step = f"{count} prompt{'s' * (count > 1)} × {recipe.generation.group} completions"
+    step = f"{counted(count, 'prompt')} × {recipe.generation.group} completions"
     processes = "1 process" if batch.processes == 1 else f"{batch.processes} processes"
     times = f", {batch.accumulate} times" if batch.accumulate > 1 else ""
-    yield f"{steps} step{'s' * (steps > 1)} of {step}: {batch.micro} at once{times}, in {processes}"
+    yield f"{counted(steps, 'step')} of {step}: {batch.micro} at once{times}, in {processes}"
     if begun.checkpoint is not None:
         yield f"continuing after step {begun.step}"
 

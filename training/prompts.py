@@ -18,6 +18,7 @@ from adjudge.rewards.grouping import text_of, turns_of
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import Row, renamed
 from adjudge.training.recipe import Data
+from adjudge.training.terminal import counted
 
 RESERVED = ("completion", "completions", "completion_ids", "prompts", "image", "images", "tools", "environment")
 """Columns that mean something else to TRL, or that it would pass twice."""
@@ -39,7 +40,7 @@ class Prompts(msgspec.Struct, frozen=True):
         """The rows that are kept; `why` is what is said of the others."""
         train, held_out = (tuple(row for row in rows if kept(row)) for rows in (self.train, self.held_out))
         left = len(self.train) - len(train), len(self.held_out) - len(held_out)
-        said = f"{why}: {left[0]} rows of training, {left[1]} held out"
+        said = f"{why}: {counted(left[0], 'row')} of training, {left[1]} held out"
         return Prompts(train, held_out, (*self.left_out, said) if any(left) else self.left_out)
 
 
@@ -64,7 +65,7 @@ def read_prompts(data: Data) -> Prompts:
     if not isinstance(data.held_out, str):
         held_out = tuple(row for row in rows if kept.issuperset(_together(row)))
     left = len(rows) - len(train) - (0 if isinstance(data.held_out, str) else len(held_out))
-    said = f"left out, as they go with held-out rows: {left} rows of training"
+    said = f"left out, as they go with held-out rows: {counted(left, 'row')} of training"
     return Prompts(train, held_out, (said,) * bool(left))
 
 

@@ -33,6 +33,7 @@ from adjudge.training.prompts import (
 from adjudge.training.run import Begun, Run, begin, calm, processes, trained
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import SftRecipe
+from adjudge.training.terminal import counted
 
 
 def train_sft(
@@ -63,9 +64,10 @@ def train_sft(
             for line in kept.left_out:
                 status(line)
             if left := len(kept.train) + len(kept.held_out) - len(train) - len(held_out):
-                status(f"left out for their length: {left} rows")
-            status(f"{len(train)} rows to train on, {len(held_out)} held out")
-            status(f"{steps} steps of {optimiser.rows_per_step} rows" + f", from {begun.step} on" * bool(begun.step))
+                status(f"left out for their length: {counted(left, 'row')}")
+            status(f"{counted(len(train), 'row')} to train on, {len(held_out)} held out")
+            each = counted(optimiser.rows_per_step, "row")
+            status(f"{counted(steps, 'step')} of {each}" + f", from {begun.step} on" * bool(begun.step))
         watch = Watch(folder)
         trainer = _Trainer(
             model=policy.model,

@@ -1,4 +1,4 @@
-"""Tables and consoles that commands print to."""
+"""Tables and consoles that commands print to, and numbers in words."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from rich.table import Table
 def cell(value: float | None, form: str = "", missing: str = "") -> str:
     """A number as a cell of a table has it, and what stands there for want of one."""
     return missing if value is None else format(value, form)
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as "1 pair" or "2 pairs"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def open_console(width: int, *, stderr: bool = False, highlight: bool = True) -> Console:

@@ -9,6 +9,7 @@ from typing import cast
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.personal import StudyLine
 from adjudge.bench.personal_studies import plan_of, sides_of, study, study_table, write_study
+from adjudge.bench.words import counted
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit
@@ -49,7 +50,8 @@ def study_file(
             check_answered(reason for one in lines for reason in one.reasons)
             write_study(output, lines)
     console.print(
-        f"{len(sides.asked)} questions of {len({one.reviewer for one in sides.asked})} readers, {engine.name}"
+        f"{counted(len(sides.asked), 'question')} of {counted(len({one.reviewer for one in sides.asked}), 'reader')},"
+        f" {engine.name}"
     )
     console.print(study_table(lines))
     console.print("tokens: computed in this run; what the journal had is not in them")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from adjudge.bench.words import counted
 from adjudge.commands.resumable import check_paths
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, check_beside, stage_run, write_parts
@@ -42,7 +43,11 @@ def anonymise_file(
         write_parts(output, [one.columns for one in made.kept], [made])
     tell([made], f"Rows of {path.name} with new names")
     tell_texts(texts)
-    print(f"{len(maps)} plots, {sum(map(len, maps.values()))} names: {beside(output, 'names')}\nrows: {output}")
+    print(
+        f"{counted(len(maps), 'plot')}, {counted(sum(map(len, maps.values())), 'name')}: {beside(output, 'names')}",
+        f"rows: {output}",
+        sep="\n",
+    )
 
 
 def summarise_file(
@@ -75,9 +80,12 @@ def group_file(path: Path, output: Path, *, rules: Mapping[str, Any], aspects: s
     tell(grouped.stages, f"What each stage left of the reviews in {path.name}", plot)
     sides = Counter(question.split for question in grouped.questions)
     for side, number in grouped.readers.items():
-        print(f"{side}: {number} readers, {sides[side]} questions")
+        print(f"{side}: {counted(number, 'reader')}, {counted(sides[side], 'question')}")
     questions, texts = grouped.shortened
-    print(f"{questions} questions had {texts} texts shortened to the budget of {rules.get('budget', 2500)} words")
+    print(
+        f"{counted(questions, 'question')} had {counted(texts, 'text')} shortened to the budget of"
+        f" {rules.get('budget', 2500)} words"
+    )
     print(f"questions: {output}")
 
 
@@ -87,7 +95,7 @@ def instruct_file(path: Path, output: Path, *, split: str, k: int | None, texts:
     made = tuning_rows(read_questions(path), split=split, k=k, texts=texts, aspects=_aspects(aspects))
     _write(output, made.rows, made.stages)
     tell(made.stages, f"Questions of {path.name} to tune on")
-    print(f"{len(made.rows)} rows: {output}")
+    print(f"{counted(len(made.rows), 'row')}: {output}")
 
 
 def _grouped(

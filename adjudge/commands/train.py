@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from safetensors import SafetensorError
 
+from adjudge.bench.words import counted
 from adjudge.commands.output import FULL, check_writable
 from adjudge.commands.resumable import keeping
 from adjudge.commands.run_options import Earlier
@@ -67,7 +68,7 @@ def carry_out(train: Callable[..., Run], recipe: Recipe, measured: str, earlier:
         run = train(recipe, resume=earlier == "resume", overwrite=earlier == "overwrite", status=say)
     if run.main:
         if run.before is not None and run.after is not None:
-            print(f"{measured}: {run.before:.4f} before, {run.after:.4f} after {run.step} steps")
+            print(f"{measured}: {run.before:.4f} before, {run.after:.4f} after {counted(run.step, 'step')}")
         print(f"policy: {run.folder.policy}")
         print(f"metrics: {run.folder.metrics}")
         if run.folder.curves.exists():

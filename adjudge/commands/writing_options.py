@@ -49,7 +49,9 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
 
 def tell_texts(texts: Texts) -> None:
     """Say what the model wrote."""
-    shortened = f"; {texts.shortened} prompts shortened to fit" if texts.shortened else ""
+    from adjudge.training.terminal import counted
+
+    shortened = f"; {counted(texts.shortened, 'prompt')} shortened to fit" if texts.shortened else ""
     print(
         f"texts: {texts.asked} written, {texts.rewritten} of them again, {texts.remembered} from the journal{shortened}"
     )

@@ -103,7 +103,7 @@ def test_what_was_too_short_and_what_found_nothing_to_do_is_told(
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     bench_disturbances(path, model="dummy:tiny-llama", aspects="coherence", text="text", kinds="middle,people,praise")
     printed = capsys.readouterr().out
-    assert f"1 texts of {path} left out: too short" in printed
+    assert f"1 text of {path} left out: too short" in printed
     assert "found nothing to do: middle in 1 stories, people in 2 stories" in printed
 
 

@@ -51,6 +51,7 @@ def passed(result: Result) -> str:
 
 def test_reviews_become_questions_that_are_judged_studied_and_learnt_from(run: Run) -> None:
     shown = passed(run("group", "r.jsonl", "-o", "items.jsonl", "--n", "2", "--k", "2"))
+    assert "train: 1 reader, 2 questions" in shown and "test: 1 reader, 2 questions" in shown
     assert "readers 13 12 92.31 % few_reviews 1" in shown and "0 questions had 0 texts shortened" in shown
     items, [dropped] = read_lines("items.jsonl"), read_lines("items.dropped.jsonl")
     assert dropped["dropped"] == {"stage": "readers", "reason": "few_reviews"} and dropped["reviewer"] == "eve"
@@ -65,7 +66,7 @@ def test_reviews_become_questions_that_are_judged_studied_and_learnt_from(run: R
     assert len(read_lines("items.sft.dropped.jsonl")) == 2
 
     study = ("personal-studies", "items.jsonl", "-o", "s.csv", "--k", "0,2", "--min-mass", "0", *TINY)
-    assert "2 questions of 1 readers" in passed(run(*study, group="bench"))
+    assert "2 questions of 1 reader," in passed(run(*study, group="bench"))
     first = Path("s.csv").read_text()
     assert 'orders,"judge, 3 orders",2,6,0' in first and "paper,GPT-4" in first
     assert isinstance(run(*study, group="bench").exception, AdjudgeError)
@@ -81,7 +82,7 @@ def test_studies_that_a_server_answers_nothing_of_end_with_an_error_and_go_on_on
         result = run(*study, group="bench")
         assert "nothing was answered" in str(result.exception) and not Path("s.csv").exists()
         peer.script.clear()
-        assert "2 questions of 1 readers" in passed(run(*study, "--resume", group="bench"))
+        assert "2 questions of 1 reader," in passed(run(*study, "--resume", group="bench"))
     finally:
         peer.close()
 

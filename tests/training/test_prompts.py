@@ -48,7 +48,7 @@ def test_no_story_is_on_both_sides_and_pairs_across_are_counted(tmp_path: Path) 
     prompts = read_prompts(Data(train=file_of(tmp_path, *rows), held_out=1))
     assert [row.columns["prompt"] for row in prompts.held_out] == ["e or f", "e or f"]
     assert [row.columns["prompt"] for row in prompts.train] == ["a or b", "c or a", "c or d", "b or a"]
-    assert prompts.left_out == ("left out, as they go with held-out rows: 1 rows of training",)
+    assert prompts.left_out == ("left out, as they go with held-out rows: 1 row of training",)
 
 
 def test_a_prompt_with_other_blanks_is_the_same(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_prompts_too_long_are_left_out_and_counted() -> None:
     data = Data(prompts=("a", "b" * 50, "c"), held_out=1, max_prompt_tokens=40)
     kept = within(read_prompts(data), data, tokenizer)
     assert [row.columns["prompt"] for row in kept.train] == ["a"] and len(kept.held_out) == 1
-    assert kept.left_out == ("left out for the length of their prompts: 1 rows of training, 0 held out",)
+    assert kept.left_out == ("left out for the length of their prompts: 1 row of training, 0 held out",)
     short = Data(prompts=("a", "b"), max_prompt_tokens=2)
     with pytest.raises(AdjudgeError, match=r"no prompt has 2 tokens or fewer: raise \[data\] max_prompt_tokens"):
         within(read_prompts(short), short, tokenizer)

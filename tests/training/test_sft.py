@@ -186,7 +186,7 @@ def test_rows_too_long_are_left_out_and_counted_never_cut(tmp_path: Path) -> Non
     said: list[str] = []
     rows = [*ROWS, {"prompt": "p", "response": "a" * 500}]
     train_sft(recipe_in(tmp_path, rows, optimiser={"steps": 1, "max_tokens": 200}), status=said.append)
-    assert said[0] == "left out for their length: 1 rows" and said[1].startswith("6 rows to train on")
+    assert said[0] == "left out for their length: 1 row" and said[1].startswith("6 rows to train on")
     with pytest.raises(AdjudgeError, match=r"no row has 5 tokens or fewer: raise \[optimiser\] max_tokens"):
         train_sft(recipe_in(tmp_path / "none", optimiser={"max_tokens": 5}))
 

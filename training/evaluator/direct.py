@@ -106,6 +106,7 @@ class SlotTask(Task[Example]):
         engine = WordingEngine(recipe.policy.model, opened.tokenizer, room(recipe, self.model))
         together = shares(self.model)
         self.shortened = 0
+        self._rows = sum(len(train) for _, train, _ in judged), sum(len(held_out) for _, _, held_out in judged)
         sides: tuple[dict[str, list[Slot]], dict[str, list[Slot]]] = ({}, {})
         for asked, *both in judged:
             for side, rated in zip(sides, both, strict=True):
@@ -113,6 +114,11 @@ class SlotTask(Task[Example]):
                     side.setdefault(one.together or f"row {len(side)}", []).extend(slots)
                     self.shortened += shortened
         self.train, self.held_out = ([_example(slots, together) for slots in side.values()] for side in sides)
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """How many rows the examples of both sides are."""
+        return self._rows
 
     def begin(self, model: Any, device: torch.device, at_once: int) -> None:
         """What is anchored among the rows to train on is to be answered as this model does."""

@@ -23,6 +23,7 @@ from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.prompts import shuffled
 from adjudge.training.run import Begun, Run, begin, calm, processes, trained
 from adjudge.training.run_folder import RunFolder
+from adjudge.training.terminal import counted
 
 Example = TypeVar("Example")
 Batch = Mapping[str, torch.Tensor]
@@ -39,6 +40,11 @@ class Task(ABC, Generic[Example]):
     train: Sequence[Example]
     held_out: Sequence[Example]
     shortened: int
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """How many rows the examples of both sides are: more than these where rows are learnt together."""
+        return len(self.train), len(self.held_out)
 
     @abstractmethod
     def length(self, example: Example) -> int:
@@ -107,8 +113,8 @@ def fit(
         task = open_task(policy)
         steps = optimiser.count(len(task.train))
         if state.is_main_process:
-            status(f"{len(task.train)} rows to train on, {len(task.held_out)} held out, {task.shortened} shortened")
-            status(f"{steps} steps of {optimiser.rows_per_step} rows" + f", from {begun.step} on" * bool(begun.step))
+            for line in _plan(task, steps, optimiser.rows_per_step, begun.step):
+                status(line)
         model = _adapted(recipe, task, start)
         how = _arguments(recipe, local, steps, begun, held_out=bool(task.held_out))
         if how.bf16:
@@ -131,6 +137,17 @@ def fit(
             finish(made, run)
 
         return trained(trainer, watch, begun, recipe, metric=measure, finish=complete)
+
+
+def _plan(task: Task[Any], steps: int, each: int, begun: int) -> Iterator[str]:
+    """What is about to happen; where rows are learnt together, a step takes groups of them."""
+    groups = [len(task.train), len(task.held_out)]
+    together = task.rows != tuple(groups)
+    train, held_out = (f" in {counted(count, 'group')}" if together and count else "" for count in groups)
+    rows = f"{counted(task.rows[0], 'row')}{train} to train on, {task.rows[1]}{held_out} held out"
+    yield f"{rows}, {task.shortened} shortened"
+    taken = counted(each, "group" if together else "row")
+    yield f"{counted(steps, 'step')} of {taken}" + f", from {begun} on" * bool(begun)
 
 
 def room(recipe: JudgeRecipe, model: Any) -> int:

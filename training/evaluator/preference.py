@@ -30,6 +30,7 @@ from adjudge.training.evaluator.questions import WordingEngine
 from adjudge.training.evaluator.recipe import PreferenceRecipe
 from adjudge.training.evaluator.split import read_split
 from adjudge.training.run import Run
+from adjudge.training.terminal import counted
 
 NEEDED_BY = "a reward model"
 
@@ -77,12 +78,14 @@ def train_reward(
     for line in rows.left_out:
         status(line)
     if alike := len(rows.train) + len(rows.held_out) - len(train) - len(held_out):
-        status(f"{alike} rows left out: chosen and rejected are the same text")
+        status(f"{counted(alike, 'row')} left out: chosen and rejected are the same text")
 
     def open_task(opened: OpenModel) -> PairTask:
         task = PairTask(recipe, opened, train, held_out)
         if task.alike:
-            status(f"{task.alike} rows left out: chosen and rejected are the same text once they are shortened")
+            status(
+                f"{counted(task.alike, 'row')} left out: chosen and rejected are the same text once they are shortened"
+            )
         return task
 
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": callbacks}

@@ -16,6 +16,7 @@ from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import Row, renamed
 from adjudge.training.evaluator.recipe import JudgedRows
 from adjudge.training.prompts import COLUMNS, plain
+from adjudge.training.terminal import counted
 
 PROMPTS = ("prompt", "prompt_a", "prompt_b")
 
@@ -36,10 +37,10 @@ class Split(msgspec.Struct, frozen=True):
     def left_out(self) -> list[str]:
         """What a user is told of rows on neither side."""
         why = {
-            "pairs left out: one prompt to train on, the other held out": self.straddling,
-            "rows left out of training: their prompts are held out in the other file": self.shared,
+            ("pair", "left out: one prompt to train on, the other held out"): self.straddling,
+            ("row", "left out of training: their prompts are held out in the other file"): self.shared,
         }
-        return [f"{count} {words}" for words, count in why.items() if count]
+        return [f"{counted(count, what)} {words}" for (what, words), count in why.items() if count]
 
     @property
     def fingerprint(self) -> str:

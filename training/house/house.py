@@ -26,6 +26,7 @@ from adjudge.training.house.rows import Rows, rows_of, sizes, split
 from adjudge.training.house.texts import stories_of
 from adjudge.training.run import Run, processes
 from adjudge.training.run_folder import RunFolder
+from adjudge.training.terminal import counted
 
 SCORES = Scores(column="scores")
 
@@ -48,7 +49,7 @@ def train_house(
         check_alike(Path(recipe.policy.adapter), recipe.kept)
     stories = stories_of(recipe.sources)
     for name, count in stories.short.items():
-        status(f"{count} texts of {name} left out: too short to be made worse by degrees")
+        status(f"{counted(count, 'text')} of {name} left out: too short to be made worse by degrees")
     for number, source in enumerate(recipe.sources):
         texts = [text for text in stories.texts if text.source == number]
         if texts and not any(text.prompt for text in texts):
@@ -61,7 +62,7 @@ def train_house(
         rows_of(side, count, recipe.excerpts, aspects, f"{recipe.seed} {name}")
         for name, side, count in zip(("train", "held out"), sides, sizes(recipe.excerpts), strict=True)
     )
-    status(f"{len(stories.texts)} texts, of them {len(sides[1])} held out")
+    status(f"{counted(len(stories.texts), 'text')}, of them {len(sides[1])} held out")
     judged = [
         (asked, _rated(train, asked), _rated(held_out, asked))
         for asked in (Asked("pointwise", {"aspects": aspects}), Asked("pairwise", {"aspects": aspects}))

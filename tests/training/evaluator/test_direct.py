@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -397,3 +398,15 @@ def test_long_texts_are_shortened_as_a_judge_shortens_them_and_counted(tmp_path:
 def test_a_question_too_long_however_it_is_shortened_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AdjudgeError, match=r"line \d+ of .*: a question about it has \d+ tokens.* allow 60: raise"):
         train_direct(direct_recipe(tmp_path, optimiser={"max_tokens": 60}))
+
+
+def test_rows_learnt_together_are_counted_as_rows_in_groups(tmp_path: Path) -> None:
+    said: list[str] = []
+    rows = [{**row, "together": row["prompt"]} for row in STORIES]
+    train_direct(direct_recipe(tmp_path, rows, optimiser={"steps": 1}), status=said.append)
+    found = re.fullmatch(
+        r"(\d+) rows in (\d+) groups to train on, (\d+) in (\d+) groups? held out, 0 shortened", said[0]
+    )
+    assert found is not None and said[1].startswith("1 step of ") and "group" in said[1], said
+    rows_here, groups, rows_there, others = map(int, found.groups())
+    assert rows_here + rows_there == len(STORIES) and groups + others == len({row["prompt"] for row in STORIES})

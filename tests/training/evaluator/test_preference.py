@@ -87,7 +87,7 @@ def test_pairs_that_are_one_text_are_left_out_and_counted(tmp_path: Path) -> Non
     said: list[str] = []
     rows = [*PAIRS, {"prompt": "q", "chosen": "same", "rejected": "same"}]
     train_reward(preference_recipe(tmp_path, rows, optimiser={"steps": 1}), status=said.append)
-    assert said[0] == "1 rows left out: chosen and rejected are the same text"
+    assert said[0] == "1 row left out: chosen and rejected are the same text"
     with pytest.raises(AdjudgeError, match="chosen response equal to the rejected one: nothing to learn"):
         train_reward(preference_recipe(tmp_path / "none", [{**row, "chosen": row["rejected"]} for row in PAIRS]))
 
@@ -121,4 +121,4 @@ def test_what_is_too_long_however_it_is_shortened_is_refused_and_what_becomes_on
     tables = {"optimiser": {"max_tokens": 600, "steps": 1}, "data": {"held_out": 0}}
     recipe = preference_recipe(tmp_path, [*PAIRS, long], **tables)
     train_reward(recipe, status=said.append)
-    assert "1 rows left out: chosen and rejected are the same text once they are shortened" in said
+    assert "1 row left out: chosen and rejected are the same text once they are shortened" in said
