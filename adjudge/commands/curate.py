@@ -12,7 +12,7 @@ from adjudge.bench.labels import label_lines
 from adjudge.bench.words import counted
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
-from adjudge.commands.stage_run import beside, check_stages, stage_run
+from adjudge.commands.stage_run import beside, check_left, check_stages, stage_run
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.debate import DebateJudge
 from adjudge.rewards.judges.kinds import Options, prepare
@@ -78,10 +78,13 @@ def curate_pairs_file(
         f"{counted(len(pairs), 'pair')}: {output}",
         sep="\n",
     )
-    if not pairs:
-        alike = "; --by scores compares texts that are all ruled alike" * (bool(debated.kept) and rules.by == "rulings")
-        print(f"no pair could be made (see what was dropped){alike}")
     check_stages([debated])
+    mend = "more --max-tokens or --attempts, or a larger --model"
+    if debated.kept and rules.by == "rulings":
+        mend = "--by scores pairs texts that are all ruled alike"
+    elif debated.kept:
+        mend = "a lower --margin" if rules.margin else "texts that differ more, or a larger --model"
+    check_left(output, pairs, mend)
 
 
 def curate_principles_file(

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
-from adjudge.commands.stage_run import beside, stage_run, write_parts
+from adjudge.commands.stage_run import beside, check_left, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.asking import Mode
@@ -67,6 +67,7 @@ def synthesize_file(
     tell([made], f"Rationales for {path.name}")
     tell_texts(texts)
     print(f"rationales: {output}")
+    check_left(output, made.kept, "--structured holds texts to their form; more --max-tokens, or a larger --model")
 
 
 def filter_file(
@@ -93,6 +94,7 @@ def filter_file(
     print(f"evolved: {output}\ndropped: {beside(output, 'dropped')}")
     if plot is not None:
         print(f"plot: {plot}")
+    check_left(output, done[-1].kept, "fewer --stages, or a larger --model")
 
 
 def validate_file(

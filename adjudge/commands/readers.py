@@ -10,7 +10,7 @@ from typing import Any
 from adjudge.bench.words import counted
 from adjudge.commands.resumable import check_paths
 from adjudge.commands.run_options import RunOptions
-from adjudge.commands.stage_run import beside, check_beside, stage_run, write_parts
+from adjudge.commands.stage_run import beside, check_beside, check_left, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import PERSE, Aspect, parse_aspects
@@ -48,6 +48,7 @@ def anonymise_file(
         f"rows: {output}",
         sep="\n",
     )
+    check_left(output, made.kept, "more --attempts or --max-tokens, or a larger --model")
 
 
 def summarise_file(
@@ -68,6 +69,7 @@ def summarise_file(
     tell([made], f"Rows of {path.name}, their plots in at most {words} words")
     tell_texts(texts)
     print(f"rows: {output}")
+    check_left(output, made.kept, "more --words or --attempts, or a larger --model")
 
 
 def group_file(path: Path, output: Path, *, rules: Mapping[str, Any], aspects: str | None, plot: Path | None) -> None:
@@ -87,6 +89,7 @@ def group_file(path: Path, output: Path, *, rules: Mapping[str, Any], aspects: s
         f" {rules.get('budget', 2500)} words"
     )
     print(f"questions: {output}")
+    check_left(output, grouped.questions, "a lower --least or --k")
 
 
 def instruct_file(path: Path, output: Path, *, split: str, k: int | None, texts: bool, aspects: str | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -82,15 +81,18 @@ def check_beside(path: Path, output: Path, *others: str) -> None:
 def write_parts(output: Path, kept: Sequence[Any], stages: Sequence[Passed[Any]]) -> None:
     """The rows that were kept, and beside them those that were dropped: these first, so that both stand or neither.
 
-    Where none were kept, it is said: an empty file is not what anybody wants. Raises AdjudgeError where that is because
-    one of the stages was answered nothing.
+    Raises AdjudgeError where none were kept because one of the stages was answered nothing.
     """
     dropped = beside(output, "dropped")
     write_stage(dropped, (drop for stage in stages for drop in stage.dropped))
     write_stage(output, kept)
-    if not kept:
-        print(f"adjudge: nothing is left in {output}: {dropped} says why", file=sys.stderr)
     check_stages(stages)
+
+
+def check_left(output: Path, kept: Sequence[Any], mend: str) -> None:
+    """Raise AdjudgeError where no row was kept: an empty file is not what anybody wants; `mend` is what may help."""
+    if not kept:
+        raise AdjudgeError(f"nothing is left in {output}: {beside(output, 'dropped')} says why ({mend})")
 
 
 def check_stages(stages: Sequence[Passed[Any]]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
-from adjudge.commands.stage_run import beside, stage_run, write_parts
+from adjudge.commands.stage_run import beside, check_left, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.training.attrition import tell
 from adjudge.training.stages import Passed, Scores, read_stage
@@ -44,6 +44,7 @@ def disturb_file(
     if texts is not None:
         tell_texts(texts)
     print(f"disturbed: {output}\ndropped: {beside(output, 'dropped')}")
+    check_left(output, made.kept, "other --kinds, or longer texts")
 
 
 def _reasons(made: Passed[dict[str, Any]]) -> Iterator[str | None]:
@@ -87,3 +88,4 @@ def build_file(
     tell_texts(texts)
     counts = ", ".join(f"{sum(row['task'] == task for row in rows)} {task}" for task in wanted)
     print(f"benchmark: {output} ({counts})\ndropped: {beside(output, 'dropped')}")
+    check_left(output, rows, "a lower --least or --min-mass, other --tasks, or a larger --model")

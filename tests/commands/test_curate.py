@@ -34,24 +34,25 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 def test_pairs_come_with_every_verdict_every_drop_and_the_numbers(run: Run) -> None:
     result = run("--examples", "good.jsonl", "-o", "p.jsonl", *TINY)
-    assert result.exit_code == 0, result.output
+    assert "nothing is left in p.jsonl: p.dropped.jsonl says why (--by scores pairs" in str(result.exception)
     [summary] = read_lines("p.summary.json")
     verdicts, dropped, pairs = read_lines("p.verdicts.jsonl"), read_lines("p.dropped.jsonl"), read_lines("p.jsonl")
     assert [verdict["id"] for verdict in verdicts] == ["g0", "g1", "g2", "g3"]
     assert len(dropped) + len({pair[name] for pair in pairs for name in ("chosen_id", "rejected_id")}) == 4
     assert [stage["stage"] for stage in summary["stages"]] == ["debate", "texts", "rulings", "pairs"]
     assert summary["agreement"]["judged"] == 4 and summary["pairs"] == len(pairs)
-    assert all(drop["dropped"]["reason"] in ("all_good", "all_bad", "spare") for drop in dropped)
+    assert pairs == [] and all(drop["dropped"]["reason"] in ("all_good", "all_bad") for drop in dropped)
     assert "4 labels compared" in result.stdout and "excellence rate" in result.stdout
-    again = run("--examples", "good.jsonl", "-o", "p.jsonl", "--resume", *TINY)
-    assert again.exit_code == 0, again.output
-    assert read_lines("p.verdicts.jsonl") == verdicts and read_lines("p.jsonl") == pairs
+    again = run("--examples", "good.jsonl", "-o", "p.jsonl", "--resume", "--by", "scores", *TINY)
+    assert read_lines("p.verdicts.jsonl") == verdicts and "says why (texts that differ more," in str(again.exception)
+    assert [drop["dropped"]["reason"] for drop in read_lines("p.dropped.jsonl")] == ["all_even"] * 4
 
 
 def test_where_every_text_abstained_no_way_of_pairing_them_is_advised(run: Run) -> None:
     result = run(*TINY, "--max-tokens", "1", "--attempts", "1")
-    assert result.exit_code == 0, result.output
-    assert "no pair could be made" in result.stdout and "--by scores" not in result.stdout
+    said = str(result.exception)
+    assert isinstance(result.exception, AdjudgeError) and "dropped.jsonl says why (more --max-tokens or" in said
+    assert "debate" in result.stdout and "--by scores" not in said
 
 
 def test_where_no_text_was_answered_the_run_ends_with_an_error(run: Run) -> None:
@@ -61,7 +62,7 @@ def test_where_no_text_was_answered_the_run_ends_with_an_error(run: Run) -> None
         result = run("--url", peer.url, "--retries", "0", *TINY[2:])
     finally:
         peer.close()
-    assert "no pair could be made" in result.stdout and "nothing was answered" in str(result.exception)
+    assert "nothing was answered" in str(result.exception)
 
 
 def test_examples_that_a_server_does_not_embed_now_are_to_be_tried_again(run: Run) -> None:
@@ -71,7 +72,8 @@ def test_examples_that_a_server_does_not_embed_now_are_to_be_tried_again(run: Ru
         result = run("--examples", "good.jsonl", "--url", peer.url, "--retries", "0", *TINY[2:])
         assert "(timeout): try again once the server answers" in str(result.exception)
         peer.script.clear()
-        assert run("--examples", "good.jsonl", "--url", peer.url, *TINY[2:]).exit_code == 0
+        result = run("--examples", "good.jsonl", "--url", peer.url, *TINY[2:])
+        assert "4 rulings" in result.stdout and "--by scores" in str(result.exception)
     finally:
         peer.close()
 
@@ -79,7 +81,6 @@ def test_examples_that_a_server_does_not_embed_now_are_to_be_tried_again(run: Ru
 def test_labels_of_one_class_are_warned_of(run: Run) -> None:
     write_lines("t.jsonl", *({"prompt": "A greeting", "response": f"Hello {n}", "label": 1} for n in range(2)))
     result = run("--without", "positive,negative,reflect", *TINY)
-    assert result.exit_code == 0, result.output
     assert "every label is 1" in result.stdout and Path("t.pairs.jsonl").is_file()
 
 

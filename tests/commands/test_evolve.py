@@ -135,7 +135,8 @@ def test_structured_texts_end_in_scores_whoever_writes_them(
 ) -> None:
     monkeypatch.setattr("adjudge.engine.engine.Engine", lambda *given, **options: tiny)  # its weights are random
     how = (*ASPECT, *TWO, *shape, "--each", "1", "--max-tokens", "128")
-    assert run("synthesize", "stories.jsonl", "-o", "free.jsonl", *how).exit_code == 0 and not read_lines("free.jsonl")
+    empty = run("synthesize", "stories.jsonl", "-o", "free.jsonl", *how).exception
+    assert "free.dropped.jsonl says why (--structured" in str(empty) and not read_lines("free.jsonl")
     result = run("synthesize", "stories.jsonl", "-o", "r.jsonl", *how, "--structured")
     assert result.exit_code == 0, result.output
     rows = read_lines("r.jsonl")
@@ -222,6 +223,10 @@ def test_the_confidence_filter_alone_writes_nothing(run: Run, engine: KnownEngin
     assert result.exit_code == 0, result.output
     assert [row["id"] for row in read_lines("e.jsonl")] == ["x"] and engine.asked == []
     assert "paper" not in result.output and "not_confident 1, unparsable 1" in result.output
+    write_lines("r.jsonl", rationale("y", 2, 4))
+    empty = run("filter", "r.jsonl", "-o", "none.jsonl", "--stages", "confidence")
+    assert "nothing is left in none.jsonl: none.dropped.jsonl says why (fewer --stages" in str(empty.exception)
+    assert read_lines("none.jsonl") == [] and "not_confident 1" in empty.output
 
 
 def test_earlier_files_are_not_touched_unless_told_so(run: Run, engine: KnownEngine) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import Source
-from adjudge.commands.stage_run import beside, stage_run, write_parts
+from adjudge.commands.stage_run import beside, check_left, stage_run, write_parts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
 from adjudge.training.stages import Drop, Passed
@@ -87,9 +87,11 @@ def test_an_input_that_stands_where_dropped_rows_go_is_refused(tmp_path: Path) -
         pass
 
 
-def test_a_stage_that_leaves_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_leaves_nothing_ends_with_where_it_went_and_what_may_help(tmp_path: Path) -> None:
     write_parts(tmp_path / "o.jsonl", [], [Passed("sieve", [], [Drop("sieve", "small", {"a": 0})])])
-    assert "nothing is left in" in capsys.readouterr().err
+    with pytest.raises(AdjudgeError, match=r"nothing is left in .*o.jsonl: .*o.dropped.jsonl says why \(a lower --x\)"):
+        check_left(tmp_path / "o.jsonl", [], "a lower --x")
+    check_left(tmp_path / "o.jsonl", [1], "a lower --x")
 
 
 def test_a_stage_that_was_answered_nothing_is_an_error_once_its_rows_are_written(tmp_path: Path) -> None:

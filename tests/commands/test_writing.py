@@ -158,7 +158,8 @@ def test_completions_alone_need_no_text_of_the_model_and_nothing_left_is_said(
     result = run("build", "t.jsonl", "-o", "b.jsonl", "--tasks", "completion")
     assert result.exit_code == 0 and [row["id"] for row in read_lines("b.jsonl")] == ["a/completion"]
     result = run("build", "t.jsonl", "-o", "c.jsonl", "--tasks", "completion", "--min-mass", "0.95")
-    assert result.exit_code == 0 and read_lines("c.jsonl") == [] and "nothing is left in c.jsonl" in result.stderr
+    assert "nothing is left in c.jsonl: c.dropped.jsonl says why (a lower --least or" in str(result.exception)
+    assert isinstance(result.exception, AdjudgeError) and read_lines("c.jsonl") == []
     assert "low_mass 2" in result.stdout
 
 
