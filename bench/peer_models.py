@@ -31,13 +31,13 @@ class PeerModels:
         self.vllm: Any = None
         self.absent: list[str] = []
         if not find_spec("llama_cpp"):
-            self.absent.append("llama-cpp-python: not installed")
+            self.absent.append("llama-cpp-python: not installed (pip install llama-cpp-python)")
         elif not questions.model.endswith(".gguf"):
             self.absent.append("llama-cpp-python: reads .gguf files only, and --model names none")
         else:
             self.llama_cpp = self._opened("llama-cpp-python", lambda: LlamaCpp(questions))
         if not find_spec("vllm"):
-            self.absent.append("vllm: not installed")
+            self.absent.append("vllm: not installed (pip install vllm, in an environment of its own)")
         elif source.kind == "dummy":
             self.absent.append("vllm: reads folders and hub ids only, and --model is a dummy")
         else:

@@ -9,7 +9,7 @@ from adjudge.engine.face import EngineFace
 
 
 class RunCost(msgspec.Struct, frozen=True):
-    """Of a `model`: `prompt_tokens` were asked for, `tokens_computed` went through it.
+    """Of a `model`: `tokens_asked` were asked for, of prompts and of texts, `tokens_computed` went through it.
 
     `remembered` verdicts came from the journal; time and tokens are of the others.
     """
@@ -17,13 +17,15 @@ class RunCost(msgspec.Struct, frozen=True):
     model: str
     seconds: float = 0.0
     tokens_computed: int = 0
-    prompt_tokens: int = 0
+    tokens_asked: int = 0
     remembered: int = 0
 
     @staticmethod
     def of(engine: EngineFace, seconds: float, remembered: int = 0) -> RunCost:
         """What the engine did in that time."""
-        return RunCost(engine.name, seconds, engine.stats.tokens_computed, engine.stats.prompt_tokens, remembered)
+        stats = engine.stats
+        asked = stats.prompt_tokens + stats.tokens_written  # all but each text's last are computed, too
+        return RunCost(engine.name, seconds, stats.tokens_computed, asked, remembered)
 
     def lines(self, subjects: int, noun: str) -> list[str]:
         """Tokens and time in words, of a run over so many pairs or other subjects."""
@@ -34,12 +36,12 @@ class RunCost(msgspec.Struct, frozen=True):
     @property
     def tokens(self) -> str:
         """The tokens in words."""
-        return f"computed {self.tokens_computed:,} of {self.prompt_tokens:,} tokens asked for"
+        return f"computed {self.tokens_computed:,} of {self.tokens_asked:,} tokens asked for"
 
     @property
     def sharing(self) -> str:
         """Their ratio, as it stands behind them; nothing where none were computed."""
-        return f" (1 in {self.prompt_tokens / self.tokens_computed:.1f})" if self.tokens_computed else ""
+        return f" (1 in {self.tokens_asked / self.tokens_computed:.1f})" if self.tokens_computed else ""
 
     def parted(self, subjects: int, noun: str) -> str:
         """How many subjects were judged a second, and how many were not judged anew."""

@@ -58,9 +58,9 @@ def overdue() -> float:
 class Call:
     """Answers (place in the call's list, what was asked for) come in any order; `open` are still to come.
 
-    `prompts` and `prompt_tokens` count what it has computed. `begun` is when it was made, in seconds of its
-    engine's clock: its timeout counts from then, so that what it takes to prepare it is part of it. `ends` is how long
-    whoever makes it can wait.
+    `prompts` and `prompt_tokens` count what it has computed, `label_tokens` what is read behind prompts. `begun` is
+    when it was made, in seconds of its engine's clock: its timeout counts from then, so that what it takes to prepare
+    it is part of it. `ends` is how long whoever makes it can wait.
     """
 
     begun: float = field(default_factory=time.monotonic)
@@ -68,6 +68,7 @@ class Call:
     open: int = 0
     prompts: int = 0
     prompt_tokens: int = 0
+    label_tokens: int = 0
     requests: list[Request] = field(default_factory=list)
     answers: deque[tuple[int, Any]] = field(default_factory=deque)
 
@@ -85,10 +86,11 @@ class Call:
         """
         return max(0, self.prompt_tokens - sum(one.missed_of_prompt for one in self.requests))
 
-    def asks(self, tokens: Tokens) -> None:
+    def asks(self, tokens: Tokens, label_tokens: int = 0) -> None:
         """Count a prompt that is to be computed."""
         self.prompts += 1
         self.prompt_tokens += len(tokens)
+        self.label_tokens += label_tokens
 
     def answer(self, place: int, answer: Any) -> None:
         """Note an answer that was waited for."""

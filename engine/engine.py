@@ -159,7 +159,7 @@ class Engine(CallingFace):
             if not self._fits(tokens, label_set):
                 call.answer(place, Score.abstained(label_set.labels, "too_long", len(tokens)))
                 continue
-            call.asks(tokens)
+            call.asks(tokens, label_set.tokens)
             behind = readers.setdefault(tokens, {})
             for number, read in enumerate(label_set.reads):
                 reader = behind.setdefault(read.path, Reader(tokens, keep=0, path=read.path))
@@ -253,7 +253,7 @@ class Engine(CallingFace):
             request.priority, request.deadline = priority, deadline
         self.scheduler.add(*call.requests)
         self.stats.prompts += call.prompts
-        self.stats.prompt_tokens += call.prompt_tokens
+        self.stats.prompt_tokens += call.prompt_tokens + call.label_tokens
 
     def step(self) -> None:
         """One step of continuous batching: what comes next of all calls under way is computed and answered."""

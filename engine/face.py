@@ -32,7 +32,8 @@ AnyLabels = Labels | LabelSet | Sequence[str]
 class Stats(msgspec.Struct):
     """Counters since the engine opened. `prompt_tokens` is what one prompt at a time would have computed.
 
-    `tokens_written` are those of texts; all but each text's last are among `tokens_computed` as well.
+    With it count the tokens of labels that have to be read behind a prompt. `tokens_written` are those of texts; all
+    but each text's last are among `tokens_computed` as well.
     """
 
     prompts: int = 0

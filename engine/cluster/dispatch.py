@@ -323,7 +323,7 @@ class Dispatcher:
             elif order.answer(query, sample, event[1]) and not _is_too_long(event[1]):
                 order.prompt_tokens += len(query.tokens)
                 self.stats.prompts += 1
-                self.stats.prompt_tokens += len(query.tokens)
+                self.stats.prompt_tokens += len(query.tokens) + (query.labels.tokens if query.labels else 0)
             if not query.open and query.route:
                 query.route.leave()
 

@@ -15,7 +15,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 
 ABOUT = {
     "prompts": "Prompts taken, one for each text that was asked for.",
-    "prompt_tokens": "Their tokens; of several texts of one prompt each counts them.",
+    "prompt_tokens": "Their tokens, and those of labels behind them; of several texts of one prompt each counts them.",
 }
 """What counters of an engine count, where the name does not say it all."""
 

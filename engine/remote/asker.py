@@ -72,7 +72,7 @@ class Asker:
                 raise AdjudgeError("the engine is closed: open another RemoteEngine")
             left = call.deadline(timeout) - self._transport.clock()
             asking = self._loop.start(self._ask_all(questions, left, outcomes))
-        self.count(prompts=call.prompts, prompt_tokens=call.prompt_tokens)
+        self.count(prompts=call.prompts, prompt_tokens=call.prompt_tokens + call.label_tokens)
         asking.add_done_callback(lambda _: outcomes.put((None, None)))
         waiting, asked = set(questions), len(questions)
         refused: list[tuple[Question, Refused]] = []

@@ -143,7 +143,7 @@ class RemoteEngine(EngineFace):
             if len(tokens) + label_set.depth > self.max_prompt_tokens:
                 job.answer(Score.abstained(label_set.labels, "too_long", len(tokens)))
                 continue
-            call.asks(tokens)
+            call.asks(tokens, label_set.tokens)
             for number, read in enumerate(label_set.reads):
                 asks.setdefault(Ask(tokens + read.path, read.token_ids), []).append((job, number))
         by_tokens: dict[Tokens, list[Ask]] = {}

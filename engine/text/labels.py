@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from adjudge.engine import trie
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import LabelError
 from adjudge.engine.score import Score
@@ -108,6 +109,11 @@ class LabelSet(msgspec.Struct, frozen=True):
     def depth(self) -> int:
         """Tokens that the longest read adds to the prompt."""
         return max(len(read.path) for read in self.reads)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that have to be read behind the prompt: those that several reads begin with once."""
+        return trie.size([read.path for read in self.reads])
 
     def score(self, readings: Sequence[Sequence[float]], prompt_tokens: int) -> Score:
         """The score from the full log-probabilities of every read's token ids, in float64."""

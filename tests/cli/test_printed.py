@@ -93,5 +93,7 @@ def test_bench_judge_prints_every_variant_with_the_same_scores(run: Run, tmp_pat
     result = run("bench", "judge", "pairs.jsonl", "--limit", "1", "--repeats", "1", "-o", "b.csv", *TINY)
     assert result.returncode == 0, result.stderr
     assert "scores differ by more than 0.001: nowhere" in result.stdout
+    absent = [line for line in result.stdout.splitlines() if ": not installed" in line]
+    assert all("(pip install " in line for line in absent), absent
     rows = (tmp_path / "b.csv").read_text().splitlines()
     assert [row.split(",")[0].strip('"') for row in rows[1:]] == ["adjudge", *["transformers"] * 3]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
@@ -92,6 +93,16 @@ def test_tokens_computed_equal_the_size_of_the_trie() -> None:
     engine.score(prompts, DIGITS)
     assert engine.stats.tokens_computed == trie.size([tuple(prompt) for prompt in prompts])
     assert engine.stats.prompt_tokens == sum(map(len, prompts))
+
+
+def test_tokens_of_labels_behind_a_prompt_are_asked_for_as_they_are_computed() -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05)
+    for prompt, labels in (("Grade: ", [*"123456789", "10"]), ("Which? ", ["Yes, it is", "Yes, it was", "No"])):
+        before = msgspec.structs.replace(engine.stats)
+        engine.cache.clear()
+        [score] = engine.score([prompt], labels)
+        computed = engine.stats.tokens_computed - before.tokens_computed
+        assert engine.stats.prompt_tokens - before.prompt_tokens == computed > score.prompt_tokens
 
 
 @pytest.mark.usefixtures("threads_as_before")
