@@ -18,7 +18,7 @@ from adjudge.bench.agreement.resampling import Estimate
 from adjudge.bench.agreement.statistics import share
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
-from adjudge.bench.words import counted, percent, span
+from adjudge.bench.words import percent, span
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
@@ -30,7 +30,7 @@ from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import TextFile
 from adjudge.training.house.texts import Corpus, Story, stories_of
 from adjudge.training.progress import bar
-from adjudge.training.terminal import cell, open_console, plain_table
+from adjudge.training.terminal import cell, counted, open_console, plain_table
 from adjudge.training.writing.disturbances import disturbed, parse_kinds
 
 HEADER = (

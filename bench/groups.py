@@ -12,10 +12,11 @@ from rich.text import Text
 
 from adjudge.bench.length import LengthEffect, length_line, length_of_groups
 from adjudge.bench.run_cost import RunCost
-from adjudge.bench.words import by_reason, counted
+from adjudge.bench.words import by_reason
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.visible import in_a_line, visible
+from adjudge.training.terminal import counted
 
 
 class GroupRow(msgspec.Struct, frozen=True):

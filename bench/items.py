@@ -12,11 +12,11 @@ from rich.text import Text
 
 from adjudge.bench.length import LengthEffect, length_line, length_of_items
 from adjudge.bench.run_cost import RunCost
-from adjudge.bench.words import by_reason, counted
+from adjudge.bench.words import by_reason
 from adjudge.engine.score import Reason
 from adjudge.rewards.verdict import Item, Verdict
 from adjudge.rewards.visible import in_a_line, visible
-from adjudge.training.terminal import ruled_table
+from adjudge.training.terminal import counted, ruled_table
 
 MIN_ID, PART = 12, 8
 """Columns of the terminal for an id at least, and for a part."""

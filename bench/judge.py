@@ -23,7 +23,6 @@ from adjudge.bench.peers import Peer, scoring_peers
 from adjudge.bench.questions import Questions, scoring_questions, writing_questions
 from adjudge.bench.rounds import Runs, run_rounds
 from adjudge.bench.services import services
-from adjudge.bench.words import counted
 from adjudge.bench.writing_peers import writing_peers
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
@@ -33,7 +32,7 @@ from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.wire import pair_of
 from adjudge.training.progress import bar
-from adjudge.training.terminal import open_console
+from adjudge.training.terminal import counted, open_console
 
 Mode = Literal["score", "generate"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adjudge.bench.words import counted
 from adjudge.rewards.label_agreement import compare_labels
 from adjudge.rewards.verdict import Verdict
+from adjudge.training.terminal import counted
 
 
 def label_lines(verdicts: Sequence[Verdict], labels: Sequence[bool | None]) -> list[str]:

@@ -14,10 +14,11 @@ from markupsafe import Markup, escape
 
 from adjudge.bench.length import PER, LengthEffect, conclusion, length_line
 from adjudge.bench.summary import by_order
-from adjudge.bench.words import counted, percent, signed, span
+from adjudge.bench.words import percent, signed, span
 from adjudge.engine.score import Reason
 from adjudge.engine.whole_file import write_whole
 from adjudge.rewards.visible import pieces, visible
+from adjudge.training.terminal import counted
 
 SHOWN = 20_000  # characters of a text in the HTML file: a policy may write a megabyte
 

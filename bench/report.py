@@ -21,11 +21,11 @@ from adjudge.bench.summary import (
     position_bias,
     worth,
 )
-from adjudge.bench.words import by_reason, counted, signed
+from adjudge.bench.words import by_reason, signed
 from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.verdict import AspectVerdict, PairVerdict
 from adjudge.rewards.visible import in_a_line, visible
-from adjudge.training.terminal import ruled_table
+from adjudge.training.terminal import counted, ruled_table
 
 # On the terminal
 

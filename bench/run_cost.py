@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from adjudge.bench.words import counted
 from adjudge.engine.face import EngineFace
+from adjudge.training.terminal import counted
 
 
 class RunCost(msgspec.Struct, frozen=True):

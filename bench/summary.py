@@ -13,10 +13,11 @@ import msgspec
 from adjudge.bench.agreement.resampling import wilson
 from adjudge.bench.length import LengthEffect, length_of_pairs
 from adjudge.bench.run_cost import RunCost
-from adjudge.bench.words import counted, percent, signed, span
+from adjudge.bench.words import percent, signed, span
 from adjudge.engine.score import Reason
 from adjudge.rewards.judges.preference import sigmoid
 from adjudge.rewards.verdict import Pair, PairVerdict
+from adjudge.training.terminal import counted
 
 CERTAIN = math.ulp(0.5)
 """How far from 0 and 1 a preference is taken to be, whose log-odds are wanted."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from adjudge.training.terminal import counted as counted
-
 
 def by_reason(abstained: Mapping[Any, int]) -> str:
     """Such as "2 low_mass, 1 timeout", by the reasons' names; nothing where nobody abstained."""

@@ -13,7 +13,7 @@ class EngineAround(EngineFace):
         super().__init__(engine.tokenizer)
         self.name, self.dtype = engine.name, engine.dtype
         self._engine = engine
-        self._compile_labels, self._byte_table = engine._compile_labels, engine._byte_table  # 0.5 s to make anew
+        self._compile_labels, self.byte_table = engine._compile_labels, engine.byte_table  # 0.5 s to make anew
 
     @property
     def fingerprint(self) -> str:  # type: ignore[override]

@@ -64,7 +64,7 @@ class EngineFace(ABC):
         self.tokenizer = tokenizer
         self.stats = Stats()
         self._compile_labels = lru_cache(maxsize=256)(partial(compile_labels, tokenizer=tokenizer))
-        self._byte_table = cache(lambda: byte_table(tokenizer.inner, self.tokenizer.vocab_size))
+        self.byte_table = cache(lambda: byte_table(tokenizer.inner, self.tokenizer.vocab_size))
 
     def __getstate__(self) -> Never:
         raise AdjudgeError(
@@ -217,7 +217,7 @@ class EngineFace(ABC):
         """
         label_set = Labels.of(labels)
         forms = list(form) if isinstance(form, Sequence) else [form or AnswerFormat()] * len(completions)
-        found = find_answers(completions, label_set.labels, forms, self._byte_table())
+        found = find_answers(completions, label_set.labels, forms, self.byte_table())
         before = {place: answer[0] for place, answer in enumerate(found) if answer is not None}
         places = list(before)
         wanted = [self.tokenizer.prompt(prompts[completions[place].prompt]) + before[place] for place in places]
@@ -235,7 +235,7 @@ class EngineFace(ABC):
         None where a text has no readable score; each text has its own form.
         """
         made = [Completion(0, 0, text, self.tokenizer.encode(text, False), "stop") for text in texts]
-        return find_answers(made, Labels.of(labels).labels, list(forms), self._byte_table())
+        return find_answers(made, Labels.of(labels).labels, list(forms), self.byte_table())
 
     def label_ids(self, prompt: AnyPrompt, labels: AnyLabels) -> list[int]:
         """The token ids of labels of one token each at the end of a prompt; raises LabelError for longer ones."""

@@ -42,14 +42,14 @@ class EngineChoice(msgspec.Struct, frozen=True):
 
     def check_together(self, said: Callable[[str], str] = str) -> None:
         """Raise AdjudgeError for what is a server's own matter, or a server's alone; fields as the user `said` them."""
+        theirs = [said(name) for name in self.given if name not in OF_A_SERVER]
+        if self.url is not None and theirs:
+            server = f"the engine is a server, {without_secrets(self.url)} ({said('url')})"
+            raise AdjudgeError(f"{server}: leave out {' and '.join(theirs)}, which it decides itself")
         for name in self.given:
             if self.url is None and name in OF_A_SERVER:
                 raise AdjudgeError(
                     f"{said(name)} is for a server ({said('url')}): a model here {OF_A_SERVER[name]}, leave it out"
-                )
-            if self.url is not None and name not in OF_A_SERVER:
-                raise AdjudgeError(
-                    f"the engine is a server, {without_secrets(self.url)}: {said(name)} is its own matter, leave it out"
                 )
 
     @property

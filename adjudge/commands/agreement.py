@@ -21,7 +21,6 @@ from adjudge.bench.agreement.tables import (
     write_tables,
 )
 from adjudge.bench.machine import describe_machine
-from adjudge.bench.words import counted
 from adjudge.commands.agreement_protocols import JUDGES, PROTOCOLS, VARIED, Protocol
 from adjudge.commands.agreement_study import Found, Study, plain
 from adjudge.commands.output import make_folder_of
@@ -31,7 +30,7 @@ from adjudge.commands.source import Source, check_judge
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.kinds import KINDS, Options, of_pairs
-from adjudge.training.terminal import open_console
+from adjudge.training.terminal import counted, open_console
 
 MEASURED = ("pointwise", "pairwise", "ensemble", "rubric", "tree", "principle", "debate", "personal", "scalar")
 """The judges whose agreement with people can be measured, besides those of one's own."""

@@ -9,7 +9,6 @@ from typing import cast
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.personal import StudyLine
 from adjudge.bench.personal_studies import plan_of, sides_of, study, study_table, write_study
-from adjudge.bench.words import counted
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit
@@ -20,7 +19,7 @@ from adjudge.rewards.judges.kinds import Options
 from adjudge.rewards.judges.options import how_of
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.readers.questions import read_questions
-from adjudge.training.terminal import open_console
+from adjudge.training.terminal import counted, open_console
 
 
 def study_file(

@@ -21,7 +21,6 @@ from adjudge.bench.tree_analyses import (
     length_cells,
 )
 from adjudge.bench.tree_figures import ABLATIONS, FLUCTUATION
-from adjudge.bench.words import counted
 from adjudge.commands.output import check_apart, check_writable
 from adjudge.commands.resumable import alone, check_answered, keeping
 from adjudge.commands.rows import holds_run, rows_of
@@ -37,7 +36,7 @@ from adjudge.rewards.rows import Row
 from adjudge.rewards.run import Run, run_of
 from adjudge.rewards.verdict import Item, Verdict
 from adjudge.rewards.visible import visible
-from adjudge.training.terminal import open_console, ruled_table
+from adjudge.training.terminal import counted, open_console, ruled_table
 
 TRIALS = 5
 """As published."""

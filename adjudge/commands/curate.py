@@ -9,7 +9,6 @@ from typing import Any, cast
 import msgspec
 
 from adjudge.bench.labels import label_lines
-from adjudge.bench.words import counted
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, check_left, check_stages, stage_run
@@ -28,6 +27,7 @@ from adjudge.training.curate.search import Plan, Round, Search, best
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.pictures import check_picture
 from adjudge.training.stages import read_stage, write_stage
+from adjudge.training.terminal import counted
 
 
 def curate_pairs_file(

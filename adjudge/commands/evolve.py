@@ -67,7 +67,8 @@ def synthesize_file(
     tell([made], f"Rationales for {path.name}")
     tell_texts(texts)
     print(f"rationales: {output}")
-    check_left(output, made.kept, "--structured holds texts to their form; more --max-tokens, or a larger --model")
+    form_helps = "" if structured else "--structured holds texts to their form; "
+    check_left(output, made.kept, f"{form_helps}more --max-tokens, or a larger --model")
 
 
 def filter_file(

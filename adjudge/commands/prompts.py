@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from adjudge.bench.words import counted
 from adjudge.commands.rows import rows_of
 from adjudge.engine.absent import AbsentEngine, Card, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
@@ -22,7 +21,7 @@ from adjudge.rewards.judges.judge import AskingJudge, Judge
 from adjudge.rewards.judges.kinds import Options, kind_of, named, prepare
 from adjudge.rewards.rows import Row
 from adjudge.rewards.visible import visible
-from adjudge.training.terminal import open_console, plain_table
+from adjudge.training.terminal import counted, open_console, plain_table
 
 EXAMPLES: dict[str, dict[str, Any]] = {
     "pairs": {

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.bench.words import counted
 from adjudge.commands.resumable import check_paths
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, check_beside, check_left, stage_run, write_parts
@@ -23,6 +22,7 @@ from adjudge.training.readers.reviews import PlotChoice, PlotReview, read_review
 from adjudge.training.readers.tuning import tuning_rows
 from adjudge.training.readers.writing import anonymise, read_plots, summarise
 from adjudge.training.stages import Passed, write_stage
+from adjudge.training.terminal import counted
 
 
 def anonymise_file(

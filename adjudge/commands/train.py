@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.table import Table
 from safetensors import SafetensorError
 
-from adjudge.bench.words import counted
 from adjudge.commands.output import FULL, check_writable
 from adjudge.commands.resumable import keeping
 from adjudge.commands.run_options import Earlier
@@ -32,7 +31,7 @@ from adjudge.training.presets import preset_about, preset_names, preset_text
 from adjudge.training.recipe import Recipe
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import read_sft_recipe
-from adjudge.training.terminal import plain_table
+from adjudge.training.terminal import counted, plain_table
 
 if TYPE_CHECKING:
     from adjudge.training.run import Run

@@ -14,11 +14,11 @@ from adjudge.bench.agreement.comparison import Line
 from adjudge.bench.agreement.resampling import FEWEST_CLUSTERS, Bootstrap, Estimate
 from adjudge.bench.agreement.statistics import Cell
 from adjudge.bench.measurement import write_rows
-from adjudge.bench.words import by_reason, counted
+from adjudge.bench.words import by_reason
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.whole_file import write_whole
 from adjudge.rewards.visible import in_a_line
-from adjudge.training.terminal import cell, ruled_table
+from adjudge.training.terminal import cell, counted, ruled_table
 
 HEADINGS = {
     "pearson": "Pearson",

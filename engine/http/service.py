@@ -45,7 +45,7 @@ class Service:
     def spelling(self) -> Spelling:
         """How the model's tokens are written in answers."""
         face = self.engine.face
-        return Spelling(face.tokenizer, face._byte_table)  # which judges have made, or will use
+        return Spelling(face.tokenizer, face.byte_table)  # which judges have made, or will use
 
     @property
     def model(self) -> str:

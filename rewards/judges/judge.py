@@ -18,7 +18,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.models.aliases import is_flowing
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import UNKEPT, Reason
+from adjudge.engine.score import LEAST_MASS, UNKEPT, Reason
 from adjudge.engine.text.prompt import Cut, Prompt, checked_cut
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.journal import Journal, content_key
@@ -157,7 +157,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
         mode: Mode = "direct",
         language: str = "en",
         layout: Layout = "shared",
-        min_mass: float = 0.01,
+        min_mass: float = LEAST_MASS,
         cut: Cut = "middle",
         journal: Journal | None = None,
         sampling: Sampling | None = None,

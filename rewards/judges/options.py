@@ -81,10 +81,8 @@ def how_of(options: Options) -> dict[str, Any]:
 def as_taken(kind: str, options: Options) -> dict[str, Any]:
     """The options as the class of that kind takes them by name: files are read, and texts that have parts."""
     readers = _READERS.get(kind, {})
-    taken = {
-        name: readers[name](value) if name in readers and value is not None else value
-        for name, value in options.items()
-    }
+    given = {name: value for name, value in options.items() if value is not None}
+    taken = {name: readers[name](value) if name in readers else value for name, value in given.items()}
     if kind == "personal" and "without" in taken:
         if (without := taken.pop("without")) != ["texts"]:
             raise AdjudgeError(f'--without is "{", ".join(without)}": what --judge personal can leave out is texts')
@@ -101,14 +99,23 @@ def _rubric_of(given: Any) -> Rubric:
     return given if isinstance(given, Rubric) else open_rubric(given)
 
 
-def _principles_of(given: Any) -> Sequence[str]:
+def _given(name: str, given: Any, read: Callable[[Path], Any]) -> Any:
+    """What a file has, or a list that is given; raises AdjudgeError for anything else."""
+    if isinstance(given, str | Path):
+        return read(Path(given))
+    if not isinstance(given, Sequence):
+        raise AdjudgeError(f"{name} is {given!r:.60}: give a file, or a list")
+    return given
+
+
+def _principles_of(given: Any) -> Any:
     from adjudge.rewards.judges.principle import read_principles
 
-    return read_principles(Path(given)) if isinstance(given, str | Path) else given
+    return _given("principles", given, read_principles)
 
 
 def _examples_of(given: Any) -> Any:
-    return [example_of(row) for row in read_rows(Path(given))] if isinstance(given, str | Path) else given
+    return _given("examples", given, lambda path: [example_of(row) for row in read_rows(path)])
 
 
 def _weights_of(given: Any, without: Iterable[str]) -> Any:

@@ -68,7 +68,7 @@ def test_commands_have_texts_written_each_with_its_own_defaults() -> None:
 
 
 def test_what_options_contradict_is_found_before_the_command_begins() -> None:
-    with pytest.raises(AdjudgeError, match="a server, http://h: --device is its own matter"):
+    with pytest.raises(AdjudgeError, match=r"a server, http://h \(--url\): leave out --device, which it"):
         typed("t.jsonl", "--url", "http://h", "--device", "cuda")
 
 

@@ -221,7 +221,7 @@ def test_an_engine_behind_a_server_ranks_as_the_same_engine_here(run: Run) -> No
     assert result.exit_code == 0 and peer.bodies, result.output
     for near, far in zip(read_lines("g.ranks.jsonl"), read_lines("far.jsonl"), strict=True):
         assert near["strengths"] == far["strengths"]
-    with pytest.raises(AdjudgeError, match="--replicas is its own matter"):
+    with pytest.raises(AdjudgeError, match="leave out --replicas, which it decides itself"):
         raise run("g.jsonl", "--url", peer.url, "--replicas", "2").exception  # type: ignore[misc]
 
 

@@ -70,7 +70,7 @@ def test_a_server_is_asked_with_what_it_does_not_say_and_no_more_at_once_than_wa
 @pytest.mark.parametrize("own", [("--device", "cpu"), ("--dtype", "float32"), ("--replicas", "2"), ("--adapter", "a")])
 def test_what_is_a_servers_own_matter_is_refused(command: str, own: tuple[str, str], opened: list[Any]) -> None:
     told = message(command, "--url", "http://localhost:1", *own)
-    assert told == f"the engine is a server, http://localhost:1: {own[0]} is its own matter, leave it out"
+    assert told == f"the engine is a server, http://localhost:1 (--url): leave out {own[0]}, which it decides itself"
     assert not opened
 
 

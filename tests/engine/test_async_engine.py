@@ -431,7 +431,7 @@ def test_a_shared_engine_says_so_in_a_process_that_was_forked(monkeypatch: pytes
 
 def test_what_stands_before_an_engine_makes_no_tables_of_its_own() -> None:
     engine = Engine("dummy:tiny-llama", kv_cache_gb=0.01)
-    assert SharedEngine(Worker(engine))._byte_table() is engine._byte_table()
+    assert SharedEngine(Worker(engine)).byte_table() is engine.byte_table()
 
 
 @pytest.mark.parametrize("engine", ["house", None])

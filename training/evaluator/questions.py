@@ -86,7 +86,7 @@ class WordingEngine(AbsentEngine):
         text = str(rated.row.columns.get("response") or "")
         if not (rated.places and text):
             return ()
-        table = self._byte_table()
+        table = self.byte_table()
         starts, data, own = table.starts.numpy(), table.data.numpy(), np.array(tokens)
         lengths = starts[own + 1] - starts[own]
         reached = np.cumsum(lengths)

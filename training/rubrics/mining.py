@@ -12,6 +12,7 @@ from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.sampling import Sampling
+from adjudge.engine.score import LEAST_MASS
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges import template
 from adjudge.rewards.judges.published_rubrics import SIX
@@ -68,7 +69,7 @@ class Mining(msgspec.Struct, frozen=True, kw_only=True):
     form: Form = "fixed"
     without: frozenset[Part] = frozenset()
     language: str = "en"
-    min_mass: float = 0.01
+    min_mass: float = LEAST_MASS
     attempts: int = 3
     seed: int = 0
 

@@ -12,6 +12,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
+from adjudge.engine.score import LEAST_MASS
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.rubric import Rubric
 from adjudge.rewards.judges.rubric_judge import RubricJudge
@@ -73,7 +74,7 @@ def judge_schemes(
     *,
     rubric: Rubric | None = None,
     form: Form = "fixed",
-    min_mass: float = 0.01,
+    min_mass: float = LEAST_MASS,
     journal: Journal | None = None,
 ) -> dict[Scheme, list[RubricVerdict]]:
     """The verdicts of each scheme, in the order of the items."""

@@ -37,13 +37,13 @@ CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "once"}], "logp
 def test_the_table_of_a_stream_is_the_engines_and_made_beside_the_event_loop(
     engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch, path: str, asked: dict[str, Any]
 ) -> None:
-    made, table = [], engine.face._byte_table
+    made, table = [], engine.face.byte_table
 
     def byte_table() -> ByteTable:
         made.append(threading.current_thread().name)
         return table()
 
-    monkeypatch.setattr(engine.face, "_byte_table", byte_table)
+    monkeypatch.setattr(engine.face, "byte_table", byte_table)
     with served(engine) as site:
         for _ in range(2):
             assert "data: [DONE]" in site.post(path, {**asked, "stream": True, "max_tokens": 3}).text

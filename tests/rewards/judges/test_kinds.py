@@ -24,6 +24,8 @@ from adjudge.rewards.judges.options import as_taken
         ("personal", {"without": "plots"}, '--without is "plots": what --judge personal can leave out is texts'),
         ("personal of pairs", {"k": 6}, "k is 6: show 0 to 5 earlier reviews"),
         ("principle", {"principles": []}, "no principles: give at least one"),
+        ("principle", {"principles": 3}, "principles is 3: give a file, or a list"),
+        ("debate", {"examples": 3}, "examples is 3: give a file, or a list"),
         ("debate", {"k": 2}, "--k is how many examples a debate retrieves: leave it out, or add --examples"),
         ("debate", {"without": "crowd"}, 'no agent "crowd" to leave out'),
     ],
@@ -36,3 +38,8 @@ def test_a_mistake_is_found_before_a_model_is_opened(judge: str, options: dict[s
 def test_names_of_aspects_mean_those_of_readers_first_where_a_judge_goes_by_a_reader() -> None:
     assert as_taken("personal of pairs", {"aspects": "surprise"}) == {"aspects": (PERSE[2],)}
     assert PERSE[2].name == HANNA[3].name and PERSE[2] != HANNA[3]
+
+
+@pytest.mark.parametrize("judge", ["rubric", "tree", "personal", "principle", "debate"])
+def test_what_is_none_was_not_said(judge: str) -> None:
+    assert as_taken(judge, dict.fromkeys(("rubric", "without", "weights", "principles", "examples"))) == {}
