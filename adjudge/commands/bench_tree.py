@@ -92,7 +92,7 @@ def _analyses(book: Journal, run: Run, options: Options) -> list[Cell]:
     if len(held) < len(keys):
         print(f"adjudge: {len(keys) - len(held)} of {len(keys)} rows have no verdict yet", file=sys.stderr)
     rows, subjects = [rows[place] for place in held], [subjects[place] for place in held]
-    verdicts = [msgspec.json.decode(stored[keys[place]], type=Verdict) for place in held]
+    verdicts = [book.decoded(stored[keys[place]], Verdict) for place in held]
     judged = [Judged(row, verdict) for row, verdict in zip(rows, verdicts, strict=True)]
     plain = [one for one in judged if one.disturbance is None or one.disturbance[1] == "none"]
     cells = [] if not plain else [*_ablation(book, run, options, rows, subjects, plain), *length_cells(plain)]

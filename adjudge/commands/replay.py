@@ -215,12 +215,12 @@ def _remembered(book: Journal, verdict_type: Any, keys: Sequence[str], subjects:
     """The verdicts under these keys, which are all there; raises AdjudgeError for what the type has no place for."""
     for key, subject in zip(keys, subjects, strict=True):
         stored = book.get([key])[key]
-        if unknown := msgspec.json.decode(stored, type=dict[str, Any]).keys() - set(verdict_type.__struct_fields__):
+        if unknown := book.decoded(stored, dict[str, Any]).keys() - set(verdict_type.__struct_fields__):
             raise AdjudgeError(
                 f"{book.path} has verdicts with {', '.join(sorted(unknown))}, which only the judge itself can read:"
                 " run its command again, with --resume"
             )
-        yield msgspec.structs.replace(msgspec.json.decode(stored, type=verdict_type), id=clean(subject).id)
+        yield msgspec.structs.replace(book.decoded(stored, verdict_type), id=clean(subject).id)
 
 
 def _keys_of(
