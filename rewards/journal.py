@@ -32,6 +32,9 @@ VERSION = 1
 ANOTHER = "name another with --journal"
 """What mends a journal that an option names."""
 
+ANOTHER_FILE = "name another file"
+"""What mends one that an argument names."""
+
 AS_IT_WAS = "put it back as it was, or begin a new one"
 """What mends a journal that no option names."""
 

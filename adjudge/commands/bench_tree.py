@@ -28,7 +28,7 @@ from adjudge.commands.rows import holds_run, rows_of
 from adjudge.commands.source import Source, check_fit
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.journal import Journal, is_journal
+from adjudge.rewards.journal import ANOTHER_FILE, Journal, is_journal
 from adjudge.rewards.judges.kinds import Options, kind_of, prepare
 from adjudge.rewards.judges.tree import TreeJudge
 from adjudge.rewards.judges.tree_weights import Weights, Wish
@@ -67,7 +67,7 @@ def bench_tree(
         with alone(journal, mend=mend), Journal(journal, mend=mend) as book:
             cells = _fluctuation(book, items, asked, TRIALS if trials is None else trials, source)
     else:
-        with Journal(found, mend="name another file") as book, TemporaryDirectory() as folder:
+        with Journal(found, mend=ANOTHER_FILE) as book, TemporaryDirectory() as folder:
             earlier = run_of(book, run)
             if earlier.judge != "tree":
                 raise AdjudgeError(f"the run in {found} is of {earlier.judge}: judge the texts with --judge tree")

@@ -10,7 +10,7 @@ from typing import Any
 
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.journal import Journal, is_journal
+from adjudge.rewards.journal import ANOTHER_FILE, Journal, is_journal
 from adjudge.rewards.judges.kinds import Open
 from adjudge.rewards.judges.rubric_scoring import SchemeUnfit
 from adjudge.rewards.row_files import read_rows
@@ -80,7 +80,7 @@ def columns_suggested(columns: str | None = None) -> Iterator[None]:
 
 def holds_run(journal: Path) -> bool:
     """Whether a journal is of a judge's run, and not of a stage, which keeps its answers alone."""
-    with Journal(journal) as book:
+    with Journal(journal, mend=ANOTHER_FILE) as book:
         return bool(book.runs())
 
 
@@ -92,7 +92,7 @@ def rows_of(path: Path, limit: int | None = None, columns: str | None = None) ->
     """
     named = columns_of(columns)
     if is_journal(path):
-        with Journal(path) as book:
+        with Journal(path, mend=ANOTHER_FILE) as book:
             rows = run_of(book).read_rows(book)
     else:
         rows = read_rows(path)

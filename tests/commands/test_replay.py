@@ -232,7 +232,12 @@ def test_a_damaged_verdict_is_one_sentence(run: Run) -> None:
     done(run(*RUNS["items"], "-o", "v.jsonl", *TINY))
     with sqlite3.connect("v.jsonl.journal") as db:
         db.execute("UPDATE verdicts SET verdict = CAST('{' AS BLOB)")
-    assert "v.jsonl.journal is damaged" in mistake(run("replay", "v.jsonl", "-o", "again.jsonl"))
+    again = mistake(run("replay", "v.jsonl", "-o", "again.jsonl"))
+    assert again.startswith("v.jsonl.journal is damaged") and again.endswith("): name another file")
+    with sqlite3.connect("v.jsonl.journal") as db:
+        db.execute("UPDATE runs SET run = CAST('{' AS BLOB)")
+    for command in (("replay", "v.jsonl", "--list"), ("judge", "v.jsonl.journal", "-o", "w.jsonl", *TINY)):
+        assert mistake(run(*command)).endswith("): name another file")
 
 
 def test_what_cannot_be_replayed_is_one_sentence(run: Run) -> None:
