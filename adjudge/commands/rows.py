@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from adjudge.rewards.journal import ANOTHER_FILE, Journal, is_journal
 from adjudge.rewards.judges.kinds import Open
 from adjudge.rewards.judges.rubric_scoring import SchemeUnfit
 from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import ColumnMissing, Row, id_of, renamed
+from adjudge.rewards.rows import READ, ColumnMissing, Row, id_of, renamed
 from adjudge.rewards.run import run_of
 from adjudge.rewards.visible import in_a_line
 
@@ -61,7 +61,12 @@ def columns_of(option: str | None) -> dict[str, str]:
 def named_rows(path: Path, columns: str | None) -> list[Row]:
     """The rows of a file under the names that judges know; `columns` as in `columns_of`."""
     named = columns_of(columns)  # a mistake in it is found before a large file is read
-    return renamed(read_rows(path), named, "--columns")
+    return renamed(_read(path, named), named, "--columns")
+
+
+def _read(path: Path, named: Mapping[str, str]) -> list[Row]:
+    """The rows of a file as it calls their columns; those that are texts go by the names in `named`."""
+    return read_rows(path, [named.get(name, name) for name in READ])
 
 
 @contextmanager
@@ -95,7 +100,7 @@ def rows_of(path: Path, limit: int | None = None, columns: str | None = None) ->
         with Journal(path, mend=ANOTHER_FILE) as book:
             rows = run_of(book).read_rows(book)
     else:
-        rows = read_rows(path)
+        rows = _read(path, named)
     rows = renamed(rows[:limit], named, "--columns")
     _tell_namesakes(rows)
     _tell_empty(rows)
