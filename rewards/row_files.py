@@ -21,6 +21,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.rows import READ, Row, encodable, given
+from adjudge.rewards.visible import in_a_line
 
 PACKED = ".gz"
 MARKS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
@@ -102,7 +103,7 @@ def _json(path: Path, lines: Iterator[str]) -> Iterator[Row]:
         _log.warning(
             "line %d of %s%s: bytes that are not UTF-8 are read as U+FFFD: save it as UTF-8",
             wrong[0],
-            path.name,
+            in_a_line(path.name),
             f", and {len(wrong) - 1} more" if wrong[1:] else "",
         )
 

@@ -116,6 +116,6 @@ def main() -> NoReturn:
             raise
         _say_no_more(1)
         where = error.filename or "the standard output"
-        print(f"adjudge: cannot write {where} ({error.strerror}): {mend}", file=sys.stderr)
+        print(in_a_line(f"adjudge: cannot write {where} ({error.strerror}): {mend}"), file=sys.stderr)
         sys.exit(1)
     sys.exit(0)

@@ -37,7 +37,7 @@ from adjudge.rewards.rows import Row
 from adjudge.rewards.run import Run, run_of
 from adjudge.rewards.verdict import Item, Verdict
 from adjudge.rewards.visible import visible
-from adjudge.training.terminal import open_console, ruled_table
+from adjudge.training.terminal import open_console, ruled_table, say
 
 TRIALS = 5
 """As published."""
@@ -80,7 +80,7 @@ def bench_tree(
         write_rows(output, Cell.__struct_fields__, map(msgspec.structs.astuple, cells))
     _show(cells)
     if output is not None:
-        print(f"numbers: {output}")
+        say(f"numbers: {output}")
 
 
 def _analyses(book: Journal, run: Run, options: Options) -> list[Cell]:

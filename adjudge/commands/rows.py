@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from adjudge.rewards.judges.rubric_scoring import SchemeUnfit
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import READ, ColumnMissing, Row, id_of, renamed
 from adjudge.rewards.run import run_of
-from adjudge.rewards.visible import in_a_line
+from adjudge.training.terminal import say
 
 TEXTS = ("response", "story_a", "story_b")
 """Columns of what is judged."""
@@ -113,7 +112,7 @@ def _tell_empty(rows: Sequence[Row]) -> None:
     if empty:
         row, name = empty[0]
         more = f", and {len(empty) - 1} more" if len(empty) > 1 else ""
-        print(f'adjudge: {row.place}: "{name}" is empty{more}: judged as an empty text', file=sys.stderr)
+        say(f'adjudge: {row.place}: "{name}" is empty{more}: judged as an empty text', stderr=True)
 
 
 def _tell_namesakes(rows: Sequence[Row]) -> None:
@@ -127,8 +126,8 @@ def _tell_namesakes(rows: Sequence[Row]) -> None:
     if again:
         one, other, name = again[0]
         more = f", and {len(again) - 1} more" if len(again) > 1 else ""
-        print(
-            f'adjudge: {one.place} and {other.place} go by the same id, "{in_a_line(name[:40])}"{more}:'
+        say(
+            f'adjudge: {one.place} and {other.place} go by the same id, "{name[:40]}"{more}:'
             " their verdicts are told apart by their order",
-            file=sys.stderr,
+            stderr=True,
         )
