@@ -101,6 +101,8 @@ def main() -> NoReturn:
 
         print(f"adjudge: {in_a_line(str(error))}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:  # as typer ends with, which has not begun yet
+        sys.exit(130)
     except BrokenPipeError:
         _say_no_more(1, 2)
         sys.exit(141)
