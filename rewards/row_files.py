@@ -116,9 +116,8 @@ def _parsed(path: Path, line: int, text: str) -> Any:
         detail = "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
         if isinstance(error, json.JSONDecodeError):
             detail, line = error.msg, line + error.lineno - 1
-        raise AdjudgeError(
-            f"line {line} of {path.name} is not JSON ({detail}): write one object a line, or an array of them"
-        ) from error
+        mend = "save it as UTF-8" if "\0" in text else "write one object a line, or an array of them"  # as UTF-16 has
+        raise AdjudgeError(f"line {line} of {path.name} is not JSON ({detail}): {mend}") from error
 
 
 def _row(place: str, value: Any) -> Row:

@@ -123,6 +123,13 @@ def test_bytes_of_parquet_that_are_text_are_read_as_text(tmp_path: Path) -> None
         read_rows(tmp_path / "twice.parquet")
 
 
+@pytest.mark.parametrize("coding", ["utf-16-le", "utf-16-be", "utf-32-le"])
+def test_json_in_an_encoding_that_it_does_not_tell_is_to_be_saved_in_another(tmp_path: Path, coding: str) -> None:
+    (tmp_path / "p.jsonl").write_bytes('{"prompt": "p"}\n'.encode(coding))
+    with pytest.raises(AdjudgeError, match=r"^line 1 of p.jsonl is not JSON \(.*\): save it as UTF-8$"):
+        read_rows(tmp_path / "p.jsonl")
+
+
 def test_lines_that_are_not_utf_8_are_read_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     line = '{"prompt": "p", "story_a": "a%s", "story_b": "b"}\n'
     path = tmp_path / "p.jsonl"
