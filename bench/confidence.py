@@ -29,7 +29,7 @@ from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.seeds import read_stories, sample_questions
 from adjudge.training.progress import bar
 from adjudge.training.stages import read_stage, write_stage
-from adjudge.training.terminal import plain_table
+from adjudge.training.terminal import plain_table, say
 
 ONE = Sampling(max_tokens=1, temperature=0.0, logprobs=MAX_ALTERNATIVES)
 """Scoring by generation: one token, and the most probable ones there as far as servers tell them."""
@@ -91,7 +91,7 @@ def bench_confidence(
     rationales = load_rationales(path, limit)
     if keep is not None:
         write_stage(keep, rationales)
-        print(f"rationales: {keep}")
+        say(f"rationales: {keep}")
     engine = Engine(model, device=device, dtype=dtype)
     wanted, places = questions_of_scores(engine, rationales)
     if not wanted:

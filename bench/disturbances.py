@@ -30,7 +30,7 @@ from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import TextFile
 from adjudge.training.house.texts import Corpus, Story, stories_of
 from adjudge.training.progress import bar
-from adjudge.training.terminal import cell, counted, open_console, plain_table
+from adjudge.training.terminal import cell, counted, open_console, plain_table, say
 from adjudge.training.writing.disturbances import disturbed, parse_kinds
 
 HEADER = (
@@ -138,7 +138,7 @@ def bench_disturbances(
         print("found nothing to do: " + ", ".join(f"{kind} in {count} stories" for kind, count in idle.items()))
     print(machine)
     if output is not None:
-        print(f"table: {output}")
+        say(f"table: {output}")
 
 
 def journal_of(output: Path) -> Path:

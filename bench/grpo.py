@@ -31,7 +31,7 @@ from adjudge.training.grpo import train_grpo
 from adjudge.training.grpo_recipe import GrpoRecipe
 from adjudge.training.prompts import conversation
 from adjudge.training.recipe import recipe_of
-from adjudge.training.terminal import open_console
+from adjudge.training.terminal import open_console, say
 from adjudge.training.unrewarded import Unrewarded
 
 STILL = 1e-12
@@ -82,7 +82,7 @@ def bench_grpo(
     print(machine)
     if output is not None:
         write_rows(output, COLUMNS, result_rows(found, setting, need, chatting, machine))
-        print(f"written: {output}")
+        say(f"written: {output}")
 
 
 def measure(

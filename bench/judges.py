@@ -25,7 +25,7 @@ from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.judges.kinds import prepare
 from adjudge.rewards.verdict import PairVerdict
 from adjudge.training.progress import watched
-from adjudge.training.terminal import open_console, ruled_table
+from adjudge.training.terminal import open_console, ruled_table, say
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -95,7 +95,7 @@ def bench_judges(
     console.print(table_of(outcomes))
     console.print(describe_machine(choose_device(device)), highlight=False)
     if output is not None and outcomes:
-        print(f"written: {output}")
+        say(f"written: {output}")
 
 
 def run_trial(trial: Trial, sample: Sample, engine: EngineFace, minutes: float) -> Outcome:

@@ -28,7 +28,7 @@ from adjudge.training.evaluator.questions import NUMBERS, Rated, rated_rows
 from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
 from adjudge.training.evaluator.split import prompts_of
 from adjudge.training.evaluator.targets import expected
-from adjudge.training.terminal import cell, open_console
+from adjudge.training.terminal import cell, open_console, say
 
 UNTRAINED, TRAINED = "untrained model", "trained model"
 MEAN = "mean of the aspect"
@@ -67,7 +67,7 @@ def bench_trained(folder: Path, *, device: str, dtype: str, pairs: int, output: 
     open_console(140).print(agreement_table(lines, title))
     if output is not None:
         write_lines(output, lines)
-        print(f"table: {output}")
+        say(f"table: {output}")
 
 
 def trained_lines(run: Finished, opened: Open, pairs: int) -> Iterator[Line]:

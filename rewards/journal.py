@@ -32,12 +32,18 @@ VERSION = 1
 ANOTHER = "name another with --journal"
 """What mends a journal that an option names."""
 
+ANOTHER_FILE = "name another file"
+"""What mends one that an argument names."""
+
 AS_IT_WAS = "put it back as it was, or begin a new one"
 """What mends a journal that no option names."""
 
 MAGIC = b"SQLite format 3\0"
 
 WAL_ATTEMPTS = 200
+
+DAMAGE = (sqlite3.DatabaseError, zlib.error, msgspec.MsgspecError, ValueError, TypeError, KeyError, OverflowError)
+"""What goes wrong with bytes, types and references that are not as they were written."""
 
 
 def content_key(**content: Any) -> str:
@@ -84,7 +90,7 @@ class Journal:
                 for table, columns in TABLES.items():
                     self._db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
                 self._db.execute(f"PRAGMA user_version={VERSION}")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where SQLite quotes a damaged schema
             raise AdjudgeError(f"cannot use {self.path} as a journal ({error}): {self.mend}") from error
         except AdjudgeError:
             self.close()
@@ -118,6 +124,8 @@ class Journal:
         ours = {table: [column.split()[0] for column in made.split(", ")] for table, made in TABLES.items()}
         if version > VERSION or any(columns[table] != ours.get(table) for table in tables):
             raise AdjudgeError(f"{self.path} is a database of something else, and no journal: name another file")
+        if version and (absent := TABLES.keys() - tables):
+            raise self.damaged(f"no table {', '.join(sorted(absent))}")
         return version
 
     def _enter_wal(self) -> None:
@@ -183,9 +191,9 @@ class Journal:
         """A content by its hash; raises KeyError."""
         with self._using():
             packed = self._one("SELECT content FROM contents WHERE hash = ?", name)
-            if packed is None:
-                raise KeyError(name)
-            return zlib.decompress(packed)
+            if packed is not None:
+                return zlib.decompress(packed)
+        raise KeyError(name)
 
     def _one(self, query: str, key: str) -> bytes | None:
         """The one value of the one row that a query finds, if it finds any."""
@@ -193,17 +201,38 @@ class Journal:
         return None if row is None else row[0]
 
     @contextmanager
-    def _using(self) -> Iterator[None]:
+    def naming_damage(self) -> Iterator[None]:
         """A block in which what is damaged, or cannot be written, is an AdjudgeError that names the file."""
-        self._begin()
+        if self._closed:
+            raise AdjudgeError(f"{self.path} was closed: open the journal again, or judge before its block ends")
         try:
             yield
+        except AdjudgeError:
+            raise
         except sqlite3.OperationalError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY:
                 raise AdjudgeError(f"{self.path} or its folder cannot be written: copy it to another folder") from error
             raise  # of the moment: it is locked, or the disk is full
-        except (sqlite3.DatabaseError, zlib.error) as error:
-            raise AdjudgeError(f"{self.path} is damaged ({error}): {self.mend}") from error
+        except DAMAGE as error:
+            raise self.damaged(error) from error
+
+    def damaged(self, what: object) -> AdjudgeError:
+        """The error that says so, and `what` is wrong."""
+        return AdjudgeError(f"{self.path} is damaged ({what}): {self.mend}")
+
+    def decoded(self, kept: bytes, kind: Any) -> Any:
+        """What the journal kept as JSON of that kind; raises AdjudgeError for what is not."""
+        with self.naming_damage():
+            return msgspec.json.decode(kept, type=kind)
+
+    @contextmanager
+    def _using(self) -> Iterator[None]:
+        """The same for all that looks for something or writes, before which is forgotten what was to be."""
+        with self.naming_damage():
+            if self._forgetting:
+                self._forgetting = False
+                self.clear()
+            yield
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -231,15 +260,9 @@ class Journal:
         """Forget all that once something is looked for or written: of a run that is refused before, nothing is lost."""
         self._forgetting = True
 
-    def _begin(self) -> None:
-        if self._closed:
-            raise AdjudgeError(f"{self.path} was closed: open the journal again, or judge before its block ends")
-        if self._forgetting:
-            self._forgetting = False
-            self.clear()
-
     def __len__(self) -> int:
-        return int(self._db.execute("SELECT count(*) FROM verdicts").fetchone()[0])
+        with self.naming_damage():
+            return int(self._db.execute("SELECT count(*) FROM verdicts").fetchone()[0])
 
     def close(self) -> None:
         """Fold the write-ahead log into the file and close it."""

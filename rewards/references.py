@@ -174,7 +174,7 @@ class DynamicReference(Reference):
     def _remember(self, journal: Journal, keys: Iterable[str]) -> None:
         """Take what the journal has: texts, and why others could not be written."""
         for key, raw in journal.get(keys).items():
-            found = msgspec.json.decode(raw, type=str | Referenced)
+            found = journal.decoded(raw, str | Referenced)
             self.known[key] = Referenced(found) if isinstance(found, str) else found
 
     def _keep(self, key: str, found: Referenced, journal: Journal | None) -> None:

@@ -47,7 +47,8 @@ class Rescoring(Generic[Subject, Ruling]):
         packed = self.journal.answers(self.earlier.key(subject))
         if packed is None:
             raise AdjudgeError(f"{self.journal.path} keeps no answers on {name}: judge it again instead")
-        kept = KeptAnswers.unpacked(packed)
+        with self.journal.naming_damage():
+            kept = KeptAnswers.unpacked(packed)
         asked = {_identity(question): question.name for question in self.earlier.ask(subject)[0]}
         answers: dict[str, Answer] = {}
         for question in self.judge.ask(subject)[0]:

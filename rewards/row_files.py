@@ -11,7 +11,7 @@ import re
 import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
@@ -20,7 +20,8 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.rows import Row, encodable, given
+from adjudge.rewards.rows import READ, Row, encodable, given
+from adjudge.rewards.visible import in_a_line
 
 PACKED = ".gz"
 MARKS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
@@ -32,19 +33,20 @@ QUOTED = re.compile(r'"[^"]*"')
 _log = logging.getLogger("adjudge")
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path, texts: Collection[str] = READ) -> list[Row]:
     """All rows of a `.csv` or `.tsv`, of a `.parquet`, or of JSON: objects, one a line, or an array of them.
 
     A table's columns may be parted by commas, tabs or semicolons, which its header tells. Bytes that are not UTF-8, and
-    lone surrogates, become U+FFFD in JSON, which programs write. Text may be packed (`.jsonl.gz`). Raises AdjudgeError
-    naming the line: not JSON, not an object, no rows, a CSV row with too many columns or not in UTF-8; and for a file
-    that cannot be read.
+    lone surrogates, become U+FFFD in JSON, which programs write; in Parquet such bytes become base64, but in the
+    columns called `texts`. Text may be packed (`.jsonl.gz`). Raises AdjudgeError naming the line: not JSON, not an
+    object, no rows, a CSV row with too many columns, a CSV row or a text of Parquet that is not in UTF-8; and for a
+    file or a column that cannot be read.
     """
     path = Path("/dev/stdin") if str(path) == "-" else path
     kind = Path(path.stem if path.suffix.lower() == PACKED else path.name).suffix.lower()
     try:
         if kind == ".parquet":
-            rows = list(_parquet(path))
+            rows = list(_parquet(path, texts))
         else:
             with _opened(path) as file:
                 if kind in (".csv", ".tsv"):
@@ -101,7 +103,7 @@ def _json(path: Path, lines: Iterator[str]) -> Iterator[Row]:
         _log.warning(
             "line %d of %s%s: bytes that are not UTF-8 are read as U+FFFD: save it as UTF-8",
             wrong[0],
-            path.name,
+            in_a_line(path.name),
             f", and {len(wrong) - 1} more" if wrong[1:] else "",
         )
 
@@ -114,9 +116,8 @@ def _parsed(path: Path, line: int, text: str) -> Any:
         detail = "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
         if isinstance(error, json.JSONDecodeError):
             detail, line = error.msg, line + error.lineno - 1
-        raise AdjudgeError(
-            f"line {line} of {path.name} is not JSON ({detail}): write one object a line, or an array of them"
-        ) from error
+        mend = "save it as UTF-8" if "\0" in text else "write one object a line, or an array of them"  # as UTF-16 has
+        raise AdjudgeError(f"line {line} of {path.name} is not JSON ({detail}): {mend}") from error
 
 
 def _row(place: str, value: Any) -> Row:
@@ -127,19 +128,31 @@ def _row(place: str, value: Any) -> Row:
     return Row(place, value)
 
 
-def _parquet(path: Path) -> Iterator[Row]:
+def _parquet(path: Path, texts: Collection[str]) -> Iterator[Row]:
     try:
         from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
     except ImportError:
         raise AdjudgeError(f"{path.name} is Parquet: pip install pyarrow, or convert it to JSONL") from None
     try:
         _check_names(path, parquet.read_schema(path).names)
-        rows = parquet.read_table(path).to_pylist()
-    except (OSError, ArrowException, OverflowError, ValueError) as error:  # times that Python has no word for, too
+        table = parquet.read_table(path)
+    except (OSError, ArrowException, ValueError) as error:
         raise AdjudgeError(f"cannot read {path} ({error}): name a Parquet file that can be read") from error
-    for number, row in enumerate(rows, 1):
-        columns = {name: given(_text(value)) for name, value in row.items()}
-        yield Row(f"row {number} of {path.name}", encodable(msgspec.to_builtins(columns, enc_hook=str)))
+    columns: dict[str, list[Any]] = {}
+    for name in table.column_names:
+        try:
+            columns[name] = [_text(value) for value in table[name].to_pylist()]
+        except (ArrowException, OverflowError, ValueError, KeyError) as error:  # times that Python has no word for
+            raise AdjudgeError(
+                f'column "{name[:60]}" of {path.name} cannot be read ({error}): leave it out, or write it as text'
+            ) from error
+    for number, values in enumerate(zip(*columns.values(), strict=True), 1):
+        row = dict(zip(columns, values, strict=True))
+        for name in texts:
+            if _holds_bytes(row.get(name)):
+                raise AdjudgeError(f'row {number} of {path.name}: "{name}" is not UTF-8: save it as UTF-8')
+        plain = {name: given(value) for name, value in row.items()}
+        yield Row(f"row {number} of {path.name}", encodable(msgspec.to_builtins(plain, enc_hook=str)))
 
 
 def _text(value: Any) -> Any:
@@ -150,6 +163,11 @@ def _text(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _text(item) for name, item in value.items()}
     return [_text(item) for item in value] if isinstance(value, list) else value
+
+
+def _holds_bytes(value: Any) -> bool:
+    """Whether there are bytes in it that are no text."""
+    return isinstance(value, bytes) or (isinstance(value, list) and any(map(_holds_bytes, value)))
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:

@@ -41,15 +41,17 @@ class Run(msgspec.Struct, frozen=True):
 
     def read_rows(self, journal: Journal) -> list[Row]:
         """The rows, with all their columns, in order."""
-        names = msgspec.json.decode(journal.content(self.rows), type=list[str])
-        return [
-            Row(f"row {number} of {journal.path.name}", json.loads(journal.content(name)))
-            for number, name in enumerate(names, 1)
-        ]
+        with journal.naming_damage():
+            names = msgspec.json.decode(journal.content(self.rows), type=list[str])
+            return [
+                Row(f"row {number} of {journal.path.name}", json.loads(journal.content(name)))
+                for number, name in enumerate(names, 1)
+            ]
 
     def read_keys(self, journal: Journal) -> list[str]:
         """The key of each row's verdict."""
-        return [] if self.keys is None else msgspec.json.decode(journal.content(self.keys), type=list[str])
+        with journal.naming_damage():
+            return [] if self.keys is None else msgspec.json.decode(journal.content(self.keys), type=list[str])
 
     def read_options(self, journal: Journal, folder: Path) -> dict[str, Any]:
         """The options the judge was opened with; files among them are written into `folder`, and nowhere else.
@@ -66,7 +68,9 @@ class Run(msgspec.Struct, frozen=True):
         for option in FILES:
             if (file := self.files.get(option)) is not None:
                 options[option] = folder / (option + Path(file.name).suffix)  # a journal may be a stranger's
-                options[option].write_bytes(journal.content(file.content))
+                with journal.naming_damage():
+                    content = journal.content(file.content)
+                options[option].write_bytes(content)
         return options
 
 
@@ -109,10 +113,11 @@ def record_run(
 
 def runs_of(journal: Journal) -> list[tuple[datetime, Run]]:
     """The journal's runs and when each was last begun, the latest last; raises AdjudgeError where there is none."""
-    runs = [
-        (datetime.fromtimestamp(written).astimezone(), msgspec.json.decode(run, type=Run))
-        for written, run in journal.runs()
-    ]
+    with journal.naming_damage():
+        runs = [
+            (datetime.fromtimestamp(written).astimezone(), msgspec.json.decode(run, type=Run))
+            for written, run in journal.runs()
+        ]
     if not runs:
         raise AdjudgeError(
             f"{journal.path} has no record of a run (it was written from Python or by an earlier adjudge, or is empty):"

@@ -30,7 +30,9 @@ def once(
         places.setdefault(key, []).append(place)
     known = {} if journal is None else journal.get(places)
     for key, raw in known.items():
-        answer = unpack(raw)
+        assert journal is not None
+        with journal.naming_damage():
+            answer = unpack(raw)
         yield from ((place, answer) for place in places[key])
     new = [key for key in places if key not in known]
     for number, answer in ask([places[key][0] for key in new]) if new else ():

@@ -305,15 +305,18 @@ def check_whole(path: Path) -> None:
     text = content.decode(coding_of(content), "replace")
     if text.lstrip().startswith("["):  # an array, which cannot be read without its end
         return
-    last = text.replace("\r", "\n").rsplit("\n", 1)[-1].strip()
-    if not last:
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if not (last := lines[-1].strip()):
         return
     try:
         json.loads(last)
     except (ValueError, RecursionError) as error:
+        detail = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply, or too many digits"
+        journal = path.with_name(f"{path.name}.journal")
+        kept = f" (what a model was asked for it is in {journal})" if journal.is_file() else ""
         raise AdjudgeError(
-            f"{path} breaks off in its last line: it was not written to its end; make it again (what a model was asked"
-            " for it is in the journal)"
+            f"{path} breaks off in its last line, or has a mistake there (line {len(lines)} is not JSON: {detail}):"
+            f" mend that, or make the file again{kept}"
         ) from error
 
 

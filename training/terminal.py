@@ -9,6 +9,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from adjudge.rewards.visible import in_a_line
+
 
 def cell(value: float | None, form: str = "", missing: str = "") -> str:
     """A number as a cell of a table has it, and what stands there for want of one."""
@@ -24,6 +26,12 @@ def open_console(width: int, *, stderr: bool = False, highlight: bool = True) ->
     """A console as wide as the terminal, or of `width` columns where there is none."""
     stream = sys.stderr if stderr else sys.stdout
     return Console(width=None if stream.isatty() else width, stderr=stderr, highlight=highlight)
+
+
+def say(*lines: str, stderr: bool = False) -> None:
+    """Print lines in which nothing acts on a terminal, whatever the files in them are called."""
+    for line in lines:
+        print(in_a_line(line), file=sys.stderr if stderr else sys.stdout)
 
 
 def plain_table(*columns: str, **how: Any) -> Table:

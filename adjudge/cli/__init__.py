@@ -101,6 +101,8 @@ def main() -> NoReturn:
 
         print(f"adjudge: {in_a_line(str(error))}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:  # as typer ends with, which has not begun yet
+        sys.exit(130)
     except BrokenPipeError:
         _say_no_more(1, 2)
         sys.exit(141)
@@ -116,6 +118,6 @@ def main() -> NoReturn:
             raise
         _say_no_more(1)
         where = error.filename or "the standard output"
-        print(f"adjudge: cannot write {where} ({error.strerror}): {mend}", file=sys.stderr)
+        print(in_a_line(f"adjudge: cannot write {where} ({error.strerror}): {mend}"), file=sys.stderr)
         sys.exit(1)
     sys.exit(0)

@@ -12,6 +12,7 @@ from adjudge.bench.agreement import protocols
 from adjudge.bench.agreement.dataset import DataSet, line_of
 from adjudge.commands.agreement_study import Found, Study, all_scores, judge_texts
 from adjudge.commands.judge import Judged
+from adjudge.commands.resumable import ANOTHER_FOLDER
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
@@ -55,7 +56,7 @@ def tree(study: Study) -> Found:
     options = {**kept, "rubric": "writing", "language": "en"}
     beside = msgspec.structs.replace(study, judge="rubric", options=options, earlier="resume")
     rubric = judge_texts(beside, rows, "verdicts-rubric.jsonl").verdicts
-    with Journal(study.journal) as book:
+    with Journal(study.journal, mend=ANOTHER_FOLDER) as book:
         card = run_of(book).card
         earlier = prepare("tree", study.options)(AbsentEngine(card), book)
 

@@ -192,7 +192,7 @@ def all_scores(study: Study, judged: Judged, sizes: Sequence[int]) -> list[list[
     A pair that had no answer, and so is not in the journal, abstains here too.
     """
     items = [item_of(row, number) for number, row in enumerate(judged.rows, 1)]
-    with Journal(study.journal) as book:
+    with Journal(study.journal, mend=ANOTHER_FOLDER) as book:
         judge: Any = prepare("ensemble", study.options)(UnansweredEngine(run_of(book).card), book)
         return [ensemble(judge.pairwise, items, size, study.options.get("seed", 0)) for size in sizes]
 

@@ -19,7 +19,7 @@ from adjudge.rewards.judges.kinds import Options
 from adjudge.rewards.judges.options import how_of
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.readers.questions import read_questions
-from adjudge.training.terminal import counted, open_console
+from adjudge.training.terminal import counted, open_console, say
 
 
 def study_file(
@@ -55,4 +55,4 @@ def study_file(
     console.print(study_table(lines))
     console.print("tokens: computed in this run; what the journal had is not in them")
     console.print(describe_machine())
-    console.print(f"written: {output}", soft_wrap=True)
+    say(f"written: {output}")

@@ -27,7 +27,7 @@ from adjudge.commands.rows import holds_run, rows_of
 from adjudge.commands.source import Source, check_fit
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.journal import Journal, is_journal
+from adjudge.rewards.journal import ANOTHER_FILE, Journal, is_journal
 from adjudge.rewards.judges.kinds import Options, kind_of, prepare
 from adjudge.rewards.judges.tree import TreeJudge
 from adjudge.rewards.judges.tree_weights import Weights, Wish
@@ -36,7 +36,7 @@ from adjudge.rewards.rows import Row
 from adjudge.rewards.run import Run, run_of
 from adjudge.rewards.verdict import Item, Verdict
 from adjudge.rewards.visible import visible
-from adjudge.training.terminal import counted, open_console, ruled_table
+from adjudge.training.terminal import counted, open_console, ruled_table, say
 
 TRIALS = 5
 """As published."""
@@ -66,7 +66,7 @@ def bench_tree(
         with alone(journal, mend=mend), Journal(journal, mend=mend) as book:
             cells = _fluctuation(book, items, asked, TRIALS if trials is None else trials, source)
     else:
-        with Journal(found, mend="name another file") as book, TemporaryDirectory() as folder:
+        with Journal(found, mend=ANOTHER_FILE) as book, TemporaryDirectory() as folder:
             earlier = run_of(book, run)
             if earlier.judge != "tree":
                 raise AdjudgeError(f"the run in {found} is of {earlier.judge}: judge the texts with --judge tree")
@@ -79,7 +79,7 @@ def bench_tree(
         write_rows(output, Cell.__struct_fields__, map(msgspec.structs.astuple, cells))
     _show(cells)
     if output is not None:
-        print(f"numbers: {output}")
+        say(f"numbers: {output}")
 
 
 def _analyses(book: Journal, run: Run, options: Options) -> list[Cell]:
@@ -91,7 +91,7 @@ def _analyses(book: Journal, run: Run, options: Options) -> list[Cell]:
     if len(held) < len(keys):
         print(f"adjudge: {len(keys) - len(held)} of {len(keys)} rows have no verdict yet", file=sys.stderr)
     rows, subjects = [rows[place] for place in held], [subjects[place] for place in held]
-    verdicts = [msgspec.json.decode(stored[keys[place]], type=Verdict) for place in held]
+    verdicts = [book.decoded(stored[keys[place]], Verdict) for place in held]
     judged = [Judged(row, verdict) for row, verdict in zip(rows, verdicts, strict=True)]
     plain = [one for one in judged if one.disturbance is None or one.disturbance[1] == "none"]
     cells = [] if not plain else [*_ablation(book, run, options, rows, subjects, plain), *length_cells(plain)]

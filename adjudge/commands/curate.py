@@ -27,7 +27,7 @@ from adjudge.training.curate.search import Plan, Round, Search, best
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.pictures import check_picture
 from adjudge.training.stages import read_stage, write_stage
-from adjudge.training.terminal import counted
+from adjudge.training.terminal import counted, say
 
 
 def curate_pairs_file(
@@ -147,7 +147,7 @@ def curate_principles_file(
     )
     if chosen.number == 0:
         print("no round did better than the principles at the start, which stay")
-    print(f"principles: {output}")
+    say(f"principles: {output}")
 
 
 def _round_line(one: Round) -> str:

@@ -28,7 +28,7 @@ from adjudge.training.evolve.validation import show_validation, stages_of, valid
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.pictures import check_picture
 from adjudge.training.stages import without_repeats, write_stage
-from adjudge.training.terminal import plain_table
+from adjudge.training.terminal import plain_table, say
 
 
 def synthesize_file(
@@ -66,7 +66,7 @@ def synthesize_file(
         tell([once], f"Stories of {path.name}")
     tell([made], f"Rationales for {path.name}")
     tell_texts(texts)
-    print(f"rationales: {output}")
+    say(f"rationales: {output}")
     form_helps = "" if structured else "--structured holds texts to their form; "
     check_left(output, made.kept, f"{form_helps}more --max-tokens, or a larger --model")
 
@@ -92,9 +92,9 @@ def filter_file(
         write_parts(output, done[-1].kept, done)
     tell(done, f"What each stage left of {path.name}", plot, PUBLISHED if names == PIPELINE else ())
     tell_texts(filters.texts)
-    print(f"evolved: {output}\ndropped: {beside(output, 'dropped')}")
+    say(f"evolved: {output}", f"dropped: {beside(output, 'dropped')}")
     if plot is not None:
-        print(f"plot: {plot}")
+        say(f"plot: {plot}")
     check_left(output, done[-1].kept, "fewer --stages, or a larger --model")
 
 
@@ -121,7 +121,7 @@ def validate_file(
             check_answered(reason for row in rows for reason in row.reasons)
         write_stage(output, rows)
     show_validation(rows, engine.name)
-    print(f"validation: {output}")
+    say(f"validation: {output}")
 
 
 def parse_stages(text: str | None) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +24,7 @@ from adjudge.rewards.rows import Row
 from adjudge.rewards.run import record_run, run_of
 from adjudge.rewards.wire import label_of, verdict_line
 from adjudge.training.progress import watched
+from adjudge.training.terminal import say
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ def judge_file(
     after = _latest(place)
     if other := [name for name, value in before.items() if value != after[name]]:
         said = f"the run that this one goes on from had other {', '.join(other)}"
-        print(f"adjudge: {said}; adjudge replay {place} --list has both", file=sys.stderr)
+        say(f"adjudge: {said}; adjudge replay {place} --list has both", stderr=True)
     title = f"Verdicts on {path.name}"
     show_results(
         judged.judge,
@@ -85,7 +85,7 @@ def judge_file(
         labels=judged.labels,
         to_stderr=is_stream(output),  # which may be where the verdicts are
     )
-    print(f"verdicts: {output}", file=sys.stderr if is_stream(output) else sys.stdout)
+    say(f"verdicts: {output}", stderr=is_stream(output))
     check_answered(verdict.abstained for verdict in judged.verdicts)
 
 

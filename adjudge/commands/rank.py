@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -32,6 +31,7 @@ from adjudge.rewards.run import record_run
 from adjudge.rewards.verdict import Pair, PairVerdict
 from adjudge.rewards.wire import group_line, group_of
 from adjudge.training.progress import bar
+from adjudge.training.terminal import say
 
 
 def rank_file(
@@ -104,7 +104,7 @@ def rank_file(
         report=report,
         to_stderr=is_stream(output),  # which may be where the rankings are
     )
-    print(f"rankings: {output}", file=sys.stderr if is_stream(output) else sys.stdout)
+    say(f"rankings: {output}", stderr=is_stream(output))
     check_answered(outcome.abstained for verdict in verdicts for outcome in verdict.outcomes)
 
 

@@ -22,7 +22,7 @@ from adjudge.training.readers.reviews import PlotChoice, PlotReview, read_review
 from adjudge.training.readers.tuning import tuning_rows
 from adjudge.training.readers.writing import anonymise, read_plots, summarise
 from adjudge.training.stages import Passed, write_stage
-from adjudge.training.terminal import counted
+from adjudge.training.terminal import counted, say
 
 
 def anonymise_file(
@@ -68,7 +68,7 @@ def summarise_file(
         write_parts(output, made.kept, [made])
     tell([made], f"Rows of {path.name}, their plots in at most {words} words")
     tell_texts(texts)
-    print(f"rows: {output}")
+    say(f"rows: {output}")
     check_left(output, made.kept, "more --words or --attempts, or a larger --model")
 
 
@@ -88,7 +88,7 @@ def group_file(path: Path, output: Path, *, rules: Mapping[str, Any], aspects: s
         f"{counted(questions, 'question')} had {counted(texts, 'text')} shortened to the budget of"
         f" {rules.get('budget', 2500)} words"
     )
-    print(f"questions: {output}")
+    say(f"questions: {output}")
     check_left(output, grouped.questions, "a lower --least or --k")
 
 
@@ -98,7 +98,7 @@ def instruct_file(path: Path, output: Path, *, split: str, k: int | None, texts:
     made = tuning_rows(read_questions(path), split=split, k=k, texts=texts, aspects=_aspects(aspects))
     _write(output, made.rows, made.stages)
     tell(made.stages, f"Questions of {path.name} to tune on")
-    print(f"{counted(len(made.rows), 'row')}: {output}")
+    say(f"{counted(len(made.rows), 'row')}: {output}")
 
 
 def _grouped(

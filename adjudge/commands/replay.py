@@ -23,7 +23,7 @@ from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import GroupVerdict
 from adjudge.rewards.imported import is_own
-from adjudge.rewards.journal import Journal, content_key, is_journal
+from adjudge.rewards.journal import ANOTHER_FILE, Journal, content_key, is_journal
 from adjudge.rewards.judges.aspects import aspects_of
 from adjudge.rewards.judges.judge import AskingJudge, clean
 from adjudge.rewards.judges.kinds import Kind, Options, kind_of, prepare
@@ -44,7 +44,7 @@ def list_runs(source: Path) -> None:
     from adjudge.rewards.visible import visible
 
     table = Table("run", "begun", "judge", "model", "rows", "of", "options", box=SIMPLE_HEAD)
-    with Journal(_journal_of(source)) as book:
+    with Journal(_journal_of(source), mend=ANOTHER_FILE) as book:
         for number, (begun, run) in enumerate(runs_of(book), 1):
             options = {**run.options, **{name: file.name for name, file in run.files.items()}}
             told = ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
@@ -80,7 +80,7 @@ def replay_file(
         check_writable(report)
         if not overwrite:
             check_new(report)
-    with Journal(journal) as book, TemporaryDirectory() as folder:
+    with Journal(journal, mend=ANOTHER_FILE) as book, TemporaryDirectory() as folder:
         run = run_of(book, number)
         kind = _kind(run, changes)
         _check_changes(run, kind, changes)
@@ -215,12 +215,12 @@ def _remembered(book: Journal, verdict_type: Any, keys: Sequence[str], subjects:
     """The verdicts under these keys, which are all there; raises AdjudgeError for what the type has no place for."""
     for key, subject in zip(keys, subjects, strict=True):
         stored = book.get([key])[key]
-        if unknown := msgspec.json.decode(stored, type=dict[str, Any]).keys() - set(verdict_type.__struct_fields__):
+        if unknown := book.decoded(stored, dict[str, Any]).keys() - set(verdict_type.__struct_fields__):
             raise AdjudgeError(
                 f"{book.path} has verdicts with {', '.join(sorted(unknown))}, which only the judge itself can read:"
                 " run its command again, with --resume"
             )
-        yield msgspec.structs.replace(msgspec.json.decode(stored, type=verdict_type), id=clean(subject).id)
+        yield msgspec.structs.replace(book.decoded(stored, verdict_type), id=clean(subject).id)
 
 
 def _keys_of(

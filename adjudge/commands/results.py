@@ -14,6 +14,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.judges.kinds import OF_PAIRS
 from adjudge.rewards.rows import Row
+from adjudge.rewards.visible import in_a_line
 from adjudge.training.terminal import open_console
 
 EXPECTED = ("a", "b", "tie")
@@ -118,7 +119,7 @@ def _write(console: Console, report: Path | None, page: Callable[[], str]) -> No
         write_page(report, page())
     except OSError as error:
         raise AdjudgeError(f"cannot write {report} ({error.strerror}): name another with --report") from error
-    _print(console, [f"report:   {report}"])
+    _print(console, [in_a_line(f"report:   {report}")])
 
 
 def _expected(row: Row) -> Literal["a", "b", "tie"] | None:

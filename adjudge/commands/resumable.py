@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sqlite3
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import PASSING, UNKEPT
 from adjudge.rewards.journal import ANOTHER, Journal, is_journal
 from adjudge.rewards.run import runs_of
+from adjudge.training.terminal import say
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -172,7 +172,7 @@ def keeping(output: Path, kept: Callable[[], str], again: str = "run again with 
     try:
         yield
     except KeyboardInterrupt:
-        print(f"adjudge: stopped; {kept()}; {again}", file=sys.stderr)
+        say(f"adjudge: stopped; {kept()}; {again}", stderr=True)
         raise SystemExit(130) from None
     except BrokenPipeError:
         raise
@@ -185,5 +185,5 @@ def keeping(output: Path, kept: Callable[[], str], again: str = "run again with 
             mend = "another program holds it, wait for that"
     else:
         return
-    print(f"adjudge: {problem}: {mend}; {kept()}; {again}", file=sys.stderr)
+    say(f"adjudge: {problem}: {mend}; {kept()}; {again}", stderr=True)
     raise SystemExit(1)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.journal import Journal, is_journal
+from adjudge.rewards.journal import ANOTHER_FILE, Journal, is_journal
 from adjudge.rewards.judges.kinds import Open
 from adjudge.rewards.judges.rubric_scoring import SchemeUnfit
 from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import ColumnMissing, Row, id_of, renamed
+from adjudge.rewards.rows import READ, ColumnMissing, Row, id_of, renamed
 from adjudge.rewards.run import run_of
-from adjudge.rewards.visible import in_a_line
+from adjudge.training.terminal import say
 
 TEXTS = ("response", "story_a", "story_b")
 """Columns of what is judged."""
@@ -61,7 +60,12 @@ def columns_of(option: str | None) -> dict[str, str]:
 def named_rows(path: Path, columns: str | None) -> list[Row]:
     """The rows of a file under the names that judges know; `columns` as in `columns_of`."""
     named = columns_of(columns)  # a mistake in it is found before a large file is read
-    return renamed(read_rows(path), named, "--columns")
+    return renamed(_read(path, named), named, "--columns")
+
+
+def _read(path: Path, named: Mapping[str, str]) -> list[Row]:
+    """The rows of a file as it calls their columns; those that are texts go by the names in `named`."""
+    return read_rows(path, [named.get(name, name) for name in READ])
 
 
 @contextmanager
@@ -80,7 +84,7 @@ def columns_suggested(columns: str | None = None) -> Iterator[None]:
 
 def holds_run(journal: Path) -> bool:
     """Whether a journal is of a judge's run, and not of a stage, which keeps its answers alone."""
-    with Journal(journal) as book:
+    with Journal(journal, mend=ANOTHER_FILE) as book:
         return bool(book.runs())
 
 
@@ -92,10 +96,10 @@ def rows_of(path: Path, limit: int | None = None, columns: str | None = None) ->
     """
     named = columns_of(columns)
     if is_journal(path):
-        with Journal(path) as book:
+        with Journal(path, mend=ANOTHER_FILE) as book:
             rows = run_of(book).read_rows(book)
     else:
-        rows = read_rows(path)
+        rows = _read(path, named)
     rows = renamed(rows[:limit], named, "--columns")
     _tell_namesakes(rows)
     _tell_empty(rows)
@@ -108,7 +112,7 @@ def _tell_empty(rows: Sequence[Row]) -> None:
     if empty:
         row, name = empty[0]
         more = f", and {len(empty) - 1} more" if len(empty) > 1 else ""
-        print(f'adjudge: {row.place}: "{name}" is empty{more}: judged as an empty text', file=sys.stderr)
+        say(f'adjudge: {row.place}: "{name}" is empty{more}: judged as an empty text', stderr=True)
 
 
 def _tell_namesakes(rows: Sequence[Row]) -> None:
@@ -122,8 +126,8 @@ def _tell_namesakes(rows: Sequence[Row]) -> None:
     if again:
         one, other, name = again[0]
         more = f", and {len(again) - 1} more" if len(again) > 1 else ""
-        print(
-            f'adjudge: {one.place} and {other.place} go by the same id, "{in_a_line(name[:40])}"{more}:'
+        say(
+            f'adjudge: {one.place} and {other.place} go by the same id, "{name[:40]}"{more}:'
             " their verdicts are told apart by their order",
-            file=sys.stderr,
+            stderr=True,
         )

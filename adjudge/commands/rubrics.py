@@ -30,7 +30,7 @@ from adjudge.training.rubrics.questions import Question, read_questions
 from adjudge.training.rubrics.schemes import SchemeRow, check_schemes, compare_schemes, judge_schemes
 from adjudge.training.rubrics.search import MeaningSearch, Search, WordSearch
 from adjudge.training.stages import read_stage, write_stage
-from adjudge.training.terminal import cell, plain_table
+from adjudge.training.terminal import cell, plain_table, say
 
 
 def mine_file(
@@ -60,7 +60,7 @@ def mine_file(
             write_stage(output, rows)
             if items is not None:
                 write_stage(items, item_rows(rows, given_answers(questions)))
-            print(f"rubrics: {output} (the six fixed dimensions for each of {len(rows)} questions)")
+            say(f"rubrics: {output} (the six fixed dimensions for each of {len(rows)} questions)")
             return
         engine = run.open()
         miner = Miner(
@@ -84,7 +84,7 @@ def mine_file(
         write_stage(output, mined.rows)
         if items is not None:
             write_stage(items, item_rows(mined.rows, mined.answers))
-    print(f"rubrics: {output} ({len(mined.rows)} of {len(questions)} questions)\ndropped: {dropped}")
+    say(f"rubrics: {output} ({len(mined.rows)} of {len(questions)} questions)", f"dropped: {dropped}")
 
 
 def compare_file(
@@ -117,7 +117,7 @@ def compare_file(
         check_answered(verdict.abstained for found in verdicts.values() for verdict in found)
         write_stage(output, (_scored(row, number, verdicts) for number, row in enumerate(rows)))
     _show_schemes(compare_schemes(verdicts, labels), f"Schemes of {path.name}")
-    print(f"scores: {output}")
+    say(f"scores: {output}")
 
 
 def _pages(questions: Sequence[Question], mining: Mining, corpus: Path | None) -> list[Page]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -39,7 +38,7 @@ from adjudge.training.house.continuations import (
 from adjudge.training.house.teacher import Marked, gained_by, judged_by, taught
 from adjudge.training.house.texts import MOST_TEXTS, Scored
 from adjudge.training.stages import Drop, Passed, read_stage
-from adjudge.training.terminal import plain_table
+from adjudge.training.terminal import plain_table, say
 
 NEEDED = ("prompt", "text")
 NOISE = (0.0, 0.1, 0.17)
@@ -105,8 +104,8 @@ def teacher_file(
     if found:
         _show(found)
     else:
-        print(f"adjudge: nothing in {output} is scored: {beside(output, 'dropped')} says why", file=sys.stderr)
-    print(f"scored: {output}\ndropped: {beside(output, 'dropped')}")
+        say(f"adjudge: nothing in {output} is scored: {beside(output, 'dropped')} says why", stderr=True)
+    say(f"scored: {output}", f"dropped: {beside(output, 'dropped')}")
 
 
 def _written(

@@ -8,8 +8,8 @@ import importlib.util
 import os
 import re
 import statistics
-import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ from adjudge.training.presets import preset_about, preset_names, preset_text
 from adjudge.training.recipe import Recipe
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import read_sft_recipe
-from adjudge.training.terminal import counted, plain_table
+from adjudge.training.terminal import counted, plain_table, say
 
 if TYPE_CHECKING:
     from adjudge.training.run import Run
@@ -64,20 +64,16 @@ def train_sft_file(path: Path, *, earlier: Earlier, seed: int | None = None, out
 def carry_out(train: Callable[..., Run], recipe: Recipe, measured: str, earlier: Earlier) -> Run:
     """Train, and print what the run came to, `measured` before and after, and where it stands."""
     with stoppable(recipe.output):
-        run = train(recipe, resume=earlier == "resume", overwrite=earlier == "overwrite", status=say)
+        told = partial(say, stderr=True)
+        run = train(recipe, resume=earlier == "resume", overwrite=earlier == "overwrite", status=told)
     if run.main:
         if run.before is not None and run.after is not None:
             print(f"{measured}: {run.before:.4f} before, {run.after:.4f} after {counted(run.step, 'step')}")
-        print(f"policy: {run.folder.policy}")
-        print(f"metrics: {run.folder.metrics}")
+        say(f"policy: {run.folder.policy}")
+        say(f"metrics: {run.folder.metrics}")
         if run.folder.curves.exists():
-            print(f"curves: {run.folder.curves}")
+            say(f"curves: {run.folder.curves}")
     return run
-
-
-def say(line: str) -> None:
-    """A line on stderr."""
-    print(line, file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -85,7 +81,7 @@ def stoppable(output: str) -> Iterator[None]:
     """Within the block Ctrl-C and a full disk end the run in one sentence that says how to go on."""
     if not can_draw():
         mend = "pip install 'adjudge[report]', then draw them with: adjudge train curves FOLDER"
-        say(f"no curves will be drawn: {mend}")
+        say(f"no curves will be drawn: {mend}", stderr=True)
     other: Exception | None = None
     with keeping(Path(output), lambda: "what there is stands in its folder"):
         try:
@@ -124,7 +120,7 @@ def draw_runs(folders: Sequence[Path], output: Path | None) -> None:
         Console().print(_held_out(found))
         if names := ", ".join(str(folders[place]) for place in left_out(lines)):
             print(f"left out of the table, without held-out answers of its first and last step: {names}")
-    print(f"curves: {path}")
+    say(f"curves: {path}")
 
 
 def _held_out(found: Sequence[Change]) -> Table:

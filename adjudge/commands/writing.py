@@ -12,6 +12,7 @@ from adjudge.commands.stage_run import beside, check_left, stage_run, write_part
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.training.attrition import tell
 from adjudge.training.stages import Passed, Scores, read_stage
+from adjudge.training.terminal import say
 from adjudge.training.writing.building import SCHEMA, Building, candidates_of
 from adjudge.training.writing.disturbances import TRANSFERS, disturb, parse_kinds
 from adjudge.training.writing.tasks import completions, guided, opened, parse_tasks
@@ -43,7 +44,7 @@ def disturb_file(
     tell([made], f"Disturbed texts of {path.name}")
     if texts is not None:
         tell_texts(texts)
-    print(f"disturbed: {output}\ndropped: {beside(output, 'dropped')}")
+    say(f"disturbed: {output}", f"dropped: {beside(output, 'dropped')}")
     check_left(output, made.kept, "other --kinds, or longer texts")
 
 
@@ -87,5 +88,5 @@ def build_file(
     print(f"scores: {scores.computed} computed, {scores.remembered} from the journal")
     tell_texts(texts)
     counts = ", ".join(f"{sum(row['task'] == task for row in rows)} {task}" for task in wanted)
-    print(f"benchmark: {output} ({counts})\ndropped: {beside(output, 'dropped')}")
+    say(f"benchmark: {output} ({counts})", f"dropped: {beside(output, 'dropped')}")
     check_left(output, rows, "a lower --least or --min-mass, other --tasks, or a larger --model")

@@ -41,7 +41,7 @@ def likelihoods(texts: Sequence[tuple[str, str]], model: BareModel, journal: Jou
         if kept is None:
             kept = msgspec.json.encode(model.likelihood(prompt, text))
             journal.put(key, kept)
-        yield msgspec.json.decode(kept, type=float | None)
+        yield journal.decoded(kept, float | None)
 
 
 def _choice(a: float | None, b: float | None) -> Choice:

@@ -113,11 +113,8 @@ class Judge(ABC, Generic[Subject, Ruling]):
         return self._read(self.journal.put(verdict.key, msgspec.json.encode(verdict), answers))
 
     def _read(self, kept: bytes) -> Ruling:
-        try:
-            return msgspec.json.decode(kept, type=self.verdict_type)
-        except msgspec.MsgspecError as error:
-            assert self.journal is not None
-            raise AdjudgeError(f"{self.journal.path} is damaged ({error}): {self.journal.mend}") from error
+        assert self.journal is not None
+        return self.journal.decoded(kept, self.verdict_type)  # type: ignore[no-any-return]
 
 
 class How(TypedDict, total=False):

@@ -117,11 +117,11 @@ class Weighing:
                 del self._known[key]
         if self.journal is not None and (absent := [key for key in keys if key not in self._known]):
             for key, raw in self.journal.get(absent).items():
-                self._known[key] = msgspec.json.decode(raw, type=Weights)
+                self._known[key] = self.journal.decoded(raw, Weights)
 
     def _keep(self, key: str, weights: Weights) -> None:
         if self.journal is not None and weights.abstained not in UNKEPT:  # of processes that share it one is first
-            weights = msgspec.json.decode(self.journal.put(key, msgspec.json.encode(weights)), type=Weights)
+            weights = self.journal.decoded(self.journal.put(key, msgspec.json.encode(weights)), Weights)
         self._known[key] = weights
 
 

@@ -115,6 +115,16 @@ def test_columns_of_other_names_are_judged_ranked_scored_and_replayed(run: Run, 
     assert scored.returncode == 0 and json.loads(scored.stdout)["answer"] == "A story."
 
 
+def test_a_text_that_is_not_utf_8_is_not_judged_as_something_else(run: Run) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+
+    rows = [{"prompt": "Tell one.", "answer": b"Caf\xe9", "picture": b"\xff"}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), "b.parquet")
+    told = refused(run("judge", "b.parquet", "--judge", "pointwise", *TINY, "--columns", "response=answer"))
+    assert told == 'adjudge: row 1 of b.parquet: "answer" is not UTF-8: save it as UTF-8'
+
+
 def test_an_adapter_judges_in_the_models_place(run: Run, tmp_path: Path) -> None:
     write_pairs(tmp_path / "pairs.jsonl", 1)
     save_adapter(tmp_path / "lora")

@@ -210,3 +210,14 @@ def test_a_stopped_ranking_is_replayed_as_far_as_it_came(run: Run, tmp_path: Pat
     assert [json.loads(line)["id"] for line in replayed.stdout.splitlines()] == ["g0", "g1"]
     whole = run("rank", "g.jsonl", "-o", "r.jsonl", "--resume", *SHORT)
     assert "2 pairs remembered" in whole.stdout
+
+
+def test_a_run_that_is_stopped_before_its_command_is_known_ends_as_one_that_is_stopped_later(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(app: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("typer.main.get_command", stopped)
+    ended = run("models")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

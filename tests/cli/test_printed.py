@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from adjudge.cli import app
-from tests.cli.driving import TINY, Run, write_pairs
+from tests.cli.driving import SHORT, TINY, Run, write_pairs
+from tests.jsonl import write_lines
 
 
 def test_models_and_every_help_page_print(run: Run) -> None:
@@ -31,6 +32,15 @@ def test_models_and_every_help_page_print(run: Run) -> None:
     ):
         result = run(*command, "--help")
         assert result.returncode == 0 and "Usage" in result.stdout
+
+
+def test_the_name_of_a_file_does_not_act_on_the_terminal(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "\x1b[2Jp.jsonl"
+    write_lines(path, *2 * [{"id": "one", "prompt": "P", "story_a": "", "story_b": "B"}])
+    path.write_bytes(path.read_bytes().replace(b"B", b"\xff"))
+    judged = run("judge", path.name, "--report", "\x1br.html", *SHORT)
+    assert judged.returncode == 0 and "\x1b" not in judged.stdout + judged.stderr
+    assert judged.stdout.count("⟨U+001B⟩") == 2 and judged.stderr.count("⟨U+001B⟩") == 4
 
 
 def told(*command: str) -> str:

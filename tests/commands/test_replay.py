@@ -228,6 +228,18 @@ def test_a_field_that_the_verdict_type_does_not_know_is_never_left_out_in_silenc
     assert "verdicts with vetoed, which only the judge itself can read" in mistake(run("replay", "v.jsonl"))
 
 
+def test_a_damaged_verdict_is_one_sentence(run: Run) -> None:
+    done(run(*RUNS["items"], "-o", "v.jsonl", *TINY))
+    with sqlite3.connect("v.jsonl.journal") as db:
+        db.execute("UPDATE verdicts SET verdict = CAST('{' AS BLOB)")
+    again = mistake(run("replay", "v.jsonl", "-o", "again.jsonl"))
+    assert again.startswith("v.jsonl.journal is damaged") and again.endswith("): name another file")
+    with sqlite3.connect("v.jsonl.journal") as db:
+        db.execute("UPDATE runs SET run = CAST('{' AS BLOB)")
+    for command in (("replay", "v.jsonl", "--list"), ("judge", "v.jsonl.journal", "-o", "w.jsonl", *TINY)):
+        assert mistake(run(*command)).endswith("): name another file")
+
+
 def test_what_cannot_be_replayed_is_one_sentence(run: Run) -> None:
     assert "pairs.jsonl is no journal, and there is none beside it" in mistake(run("replay", "pairs.jsonl"))
     with sqlite3.connect("old.journal") as db:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.journal import Journal, content_key
+from adjudge.rewards.journal import TABLES, Journal, content_key
 
 WRITER = """
 import sys
@@ -121,6 +121,64 @@ def test_what_is_damaged_is_said_with_the_name_of_the_file(tmp_path: Path) -> No
         db.commit()
     with pytest.raises(AdjudgeError, match="k is damaged"):
         Journal(tmp_path / "k").answers("a")
+
+
+def test_to_count_the_verdicts_of_a_damaged_journal_is_one_sentence(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        journal.put("a", b"1")
+    with contextlib.closing(sqlite3.connect(tmp_path / "j")) as db:
+        pages = [page for (page,) in db.execute("SELECT rootpage FROM sqlite_master WHERE tbl_name = 'verdicts'")]
+    content = bytearray((tmp_path / "j").read_bytes())
+    for page in pages:
+        content[4096 * (page - 1) : 4096 * page] = bytes(4096)
+    (tmp_path / "j").write_bytes(content)
+    with Journal(tmp_path / "j") as journal, pytest.raises(AdjudgeError, match="j is damaged .*: name another"):
+        len(journal)
+
+
+def test_to_count_what_is_to_be_forgotten_forgets_nothing(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        journal.put("a", b"1")
+        journal.forget()
+        assert len(journal) == 1
+    with Journal(tmp_path / "j") as journal:
+        assert "a" in journal
+
+
+def test_a_damaged_schema_is_one_sentence(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        journal.put("a", b"1")
+    content = (tmp_path / "j").read_bytes()
+    place = content.index(b"CREATE TABLE verdicts")
+    (tmp_path / "j").write_bytes(content[: place - 12] + b"\xc1" + content[place - 11 :])
+    with pytest.raises(AdjudgeError, match="cannot use .*j as a journal .*: name another with --journal"):
+        Journal(tmp_path / "j")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_journal_without_one_of_its_tables_is_damaged(tmp_path: Path, table: str) -> None:
+    Journal(tmp_path / "j").close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "j")) as db:
+        db.execute(f"DROP TABLE {table}")
+    with pytest.raises(AdjudgeError, match=rf"j is damaged \(no table {table}\): name another with --journal"):
+        Journal(tmp_path / "j")
+
+
+def test_values_of_another_type_are_damage(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        journal.put("a", b"1", b"answers")
+        journal.record(b"run", {"name": b"content"})
+        for table, column in (("answers", "answers"), ("contents", "content"), ("runs", "written")):
+            journal._db.execute(f"UPDATE {table} SET {column} = 'text'")
+        for use in (
+            lambda: journal.answers("a"),
+            lambda: journal.content("name"),
+            lambda: journal.record(b"another", {}),
+            lambda: journal.decoded(3, int),  # type: ignore[arg-type]
+            lambda: journal.decoded(b'"\xff"', str),
+        ):
+            with pytest.raises(AdjudgeError, match="j is damaged .*: name another with --journal"):
+                use()
 
 
 def test_a_key_depends_on_every_part_and_on_no_order() -> None:

@@ -14,6 +14,7 @@ from adjudge.commands.rows import rows_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.rubric import rubric_of
 from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.rows import READ
 from adjudge.rewards.verdict import Pair
 from adjudge.rewards.wire import item_of, json_line, pair_of
 
@@ -120,6 +121,13 @@ def test_bytes_of_parquet_that_are_text_are_read_as_text(tmp_path: Path) -> None
     parquet.write_table(twice, tmp_path / "twice.parquet")
     with pytest.raises(AdjudgeError, match='^twice.parquet has the column "prompt" twice: rename one$'):
         read_rows(tmp_path / "twice.parquet")
+
+
+@pytest.mark.parametrize("coding", ["utf-16-le", "utf-16-be", "utf-32-le"])
+def test_json_in_an_encoding_that_it_does_not_tell_is_to_be_saved_in_another(tmp_path: Path, coding: str) -> None:
+    (tmp_path / "p.jsonl").write_bytes('{"prompt": "p"}\n'.encode(coding))
+    with pytest.raises(AdjudgeError, match=r"^line 1 of p.jsonl is not JSON \(.*\): save it as UTF-8$"):
+        read_rows(tmp_path / "p.jsonl")
 
 
 def test_lines_that_are_not_utf_8_are_read_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -247,5 +255,22 @@ def test_what_one_row_of_parquet_has_not_is_not_there(tmp_path: Path) -> None:
     assert [row.columns for row in read_rows(tmp_path / "t.parquet")] == rows
     far = pyarrow.table({"at": pyarrow.array([2**60], pyarrow.timestamp("us"))})
     parquet.write_table(far, tmp_path / "far.parquet")
-    with pytest.raises(AdjudgeError, match="name a Parquet file that can be read"):
+    with pytest.raises(AdjudgeError, match='^column "at" of far.parquet cannot be read .*: leave it out, or write it'):
         read_rows(tmp_path / "far.parquet")
+    where = pyarrow.table({"at": pyarrow.array([2**40], pyarrow.timestamp("us", "Middle/Earth"))})
+    parquet.write_table(where, tmp_path / "where.parquet")
+    with pytest.raises(AdjudgeError, match='^column "at" of where.parquet cannot be read'):
+        read_rows(tmp_path / "where.parquet")
+
+
+@pytest.mark.parametrize("text", [b"Caf\xe9", [b"fine", b"Caf\xe9"]])
+def test_a_text_of_parquet_that_is_not_utf_8_is_refused(tmp_path: Path, text: object) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+
+    name = "responses" if isinstance(text, list) else "response"
+    rows = [{name: None, "answer": None}, {name: text, "answer": text}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "b.parquet")
+    for texts, refused in ((READ, name), (["answer"], "answer")):
+        with pytest.raises(AdjudgeError, match=f'^row 2 of b.parquet: "{refused}" is not UTF-8: save it as UTF-8$'):
+            read_rows(tmp_path / "b.parquet", texts)

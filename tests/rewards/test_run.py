@@ -57,6 +57,26 @@ def test_a_published_rubric_is_no_file_even_where_one_is_called_so(
         assert run.files == {} and run.read_options(journal, tmp_path) == {"rubric": "six"}
 
 
+@pytest.mark.parametrize("kept", [b"{", b"{}", b'{"what": "\xff"}', 3])
+def test_a_record_that_is_damaged_is_one_sentence(tmp_path: Path, kept: bytes | int) -> None:
+    with Journal(tmp_path / "j") as journal:
+        record(journal, [Row("", {})])
+        journal._db.execute("UPDATE runs SET run = ?", (kept,))
+        with pytest.raises(AdjudgeError, match="j is damaged .*: name another with --journal"):
+            runs_of(journal)
+
+
+def test_a_run_whose_contents_are_gone_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text("")
+    with Journal(tmp_path / "j") as journal:
+        record(journal, [Row("", {})], rubric=tmp_path / "r.toml")
+        run = run_of(journal)
+        journal._db.execute("DELETE FROM contents")
+        for read in (run.read_rows, run.read_keys, lambda journal: run.read_options(journal, tmp_path)):
+            with pytest.raises(AdjudgeError, match="j is damaged"):
+                read(journal)
+
+
 @pytest.mark.parametrize("name", ["/etc/x.toml", "../../x.toml", "..", "a/b.toml\0"])
 def test_a_strangers_journal_writes_nowhere_but_into_the_folder_it_is_given(tmp_path: Path, name: str) -> None:
     (tmp_path / "r.toml").write_text("x")

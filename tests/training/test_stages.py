@@ -159,8 +159,12 @@ def test_a_file_that_breaks_off_is_refused(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole.rstrip())
     assert len(read_stage(path)) == 2
-    path.write_bytes(whole[:-5])
-    with pytest.raises(AdjudgeError, match="breaks off in its last line"):
+    path.write_bytes(whole[:-5].replace(b"\n", b"\r\n"))
+    reason = r"breaks off in its last line, .* \(line 2 is not JSON: Unterminated string.*\): mend that, or make .*"
+    with pytest.raises(AdjudgeError, match=f"{reason} again$"):
+        read_stage(path)
+    path.with_name("rows.jsonl.journal").touch()
+    with pytest.raises(AdjudgeError, match=rf"{reason} again \(what a model was asked for it is in .*l\.journal\)$"):
         read_stage(path)
     path.write_bytes(b"[" * 100_000)
     with pytest.raises(AdjudgeError, match="nested too deeply"):
