@@ -251,10 +251,13 @@ def test_a_server_that_dies_later_ends_a_run_that_nobody_told_to_live_with_it() 
     dead, partly = Dying("timeout", "timeout"), Dying("timeout", None)
     with pytest.raises(AdjudgeError, match="no longer answers .* mend what the log says and resume, or let it abstain"):
         Scorer(dead).score(GROUPS)
-    assert all(isinstance(answer, AdjudgeError) for answer in Scorer(dead).score_apart(GROUPS))
     for scorer in (Scorer(partly), Scorer(dead, deadline=60), Scorer(dead, on_failure="abstain")):
         assert [reward.abstained[0] for reward in scorer.score(GROUPS).rewards] == ["timeout"] * 2
     assert Scorer(dead).score([]).rewards == []
+    watched = Scorer(Guarded(dead, [seen := Seen()]))
+    with pytest.raises(AdjudgeError, match="no longer answers"):
+        watched.score(GROUPS)
+    assert seen.steps == seen.probed == []
 
 
 @pytest.mark.parametrize("shutting", [lambda dead: Gated(dead, {"long": Told(len)}, least=2), SectionReward])
