@@ -16,7 +16,7 @@ import msgspec
 
 from adjudge.engine.call import answered_by, overdue
 from adjudge.engine.checking import is_number, shown
-from adjudge.engine.errors import AdjudgeError, CallTooLarge, NoServer, NotServing, QueueFull, RemoteError
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NoServer, NotServing, QueueFull, RemoteError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
 from adjudge.rewards.gated import shut_out
@@ -40,7 +40,8 @@ SILENT = 3
 """Calls in a row without any answer after which a judge is taken for dead, where a call is but a part of a step."""
 
 _GONE = (NotServing, NoServer)
-_PASSING = (*_GONE, QueueFull, RemoteError)
+_REFUSED = (*_GONE, QueueFull, RemoteError)
+_PASSING = (*_REFUSED, EngineFailed)
 """Errors that lie in the moment; other AdjudgeErrors are mistakes, which asking again will not mend."""
 
 _log = logging.getLogger("adjudge")
@@ -72,17 +73,17 @@ class Scorer:
     call lasts as long as it lasts. The first call's time includes opening the judge's model: where that takes long, ask
     the reward something beforehand.
 
-    With `on_failure` "abstain" a judge that fails (a server that is gone when it is opened, or refuses; an
-    exception in a user's reward) is a warning, and the groups it fails on abstain with "cancelled"; with "stop" it
-    ends the run. What a server that dies later was asked is "timeout", and with a deadline what one was that does not
-    answer when it is opened; with "stop" and no deadline a step of nothing else ends the run, too (`mute`): of all
-    processes together and, where a call is a part of a step, the last of `SILENT` such calls in a row. Mistakes, such
-    as a missing column or a wrong number of rewards, always do: AdjudgeError. A reward that is NaN or infinite abstains
-    with "non_finite". When a call fails its groups are asked for one by one; it is one step all the same to the guards
-    around the reward (`Layer`). Layers are given what the trainer is, abstentions and all; a call that ends too
-    late does not reach them. What they ask for themselves comes after a step's rewards, in the time that is left;
-    where it takes longer (which engines do not), those rewards are kept, and the next call waits for it as for any
-    other.
+    With `on_failure` "abstain" a judge that fails (a server that is gone when it is opened, or refuses; an engine
+    without memory for a step; an exception in a user's reward) is a warning, and the groups it fails on abstain with
+    "cancelled"; with "stop" it ends the run. What a server that dies later was asked is "timeout", and with a deadline
+    what one was that does not answer when it is opened; with "stop" and no deadline a step of nothing else ends the
+    run, too (`mute`): of all processes together and, where a call is a part of a step, the last of `SILENT` such calls
+    in a row. Mistakes, such as a missing column or a wrong number of rewards, always do: AdjudgeError. A reward that is
+    NaN or infinite abstains with "non_finite". When a call fails its groups are asked for one by one; it is one step
+    all the same to the guards around the reward (`Layer`). Layers are given what the trainer is, abstentions and all; a
+    call that ends too late does not reach them. What they ask for themselves comes after a step's rewards, in the time
+    that is left; where it takes longer (which engines do not), those rewards are kept, and the next call waits for it
+    as for any other.
     """
 
     def __init__(self, reward: Reward, deadline: float | None = None, on_failure: OnFailure = "stop") -> None:
@@ -228,7 +229,7 @@ class Scorer:
             return list(self._checked(inside.score_groups(groups), groups))
         except Exception as error:
             ending = None if isinstance(error, CallTooLarge) and len(groups) > 1 else self._ending(error)
-            if ending is not None and (not apart or len(groups) == 1 or isinstance(error, _PASSING)):
+            if ending is not None and (not apart or len(groups) == 1 or isinstance(error, _REFUSED)):
                 return [ending] * len(groups)  # no group of its own is to blame
             if len(groups) == 1 or isinstance(error, _GONE) or self._cut_short:  # no use in asking again
                 return [self._abstains(group, error) for group in groups]
