@@ -11,7 +11,7 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.score import LEAST_MASS, Reason, Score
 from adjudge.rewards.group import Group
 from adjudge.rewards.judges.judge import checked_engine
-from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
+from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, as_float, together
 
 Given = float | Score | tuple[None, Reason] | None
 """What a function of one's own says of a completion: a reward, an engine's score, or why there is none."""
@@ -122,8 +122,8 @@ class FunctionReward(Reward):
         if isinstance(value, tuple) and len(value) == 2 and value[0] is None and value[1] in get_args(Reason):
             return ResponseReward(*value)
         try:
-            return ResponseReward(float(value))
-        except (TypeError, ValueError, OverflowError):
+            return ResponseReward(as_float(value))
+        except (TypeError, ValueError):
             raise AdjudgeError(
                 f"{self.name} returned {type(value).__name__} for completion {place}: return a number, or None; a Score"
                 f" whose labels are numbers, or (None, reason), of {', '.join(get_args(Reason))}, may stand there too"

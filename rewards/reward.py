@@ -74,7 +74,7 @@ class ResponseReward(msgspec.Struct, frozen=True):
 
 def together(responses: Sequence[ResponseReward]) -> GroupReward:
     """The rewards of a group from those of its responses; what a response has no value for is None there."""
-    finite = [one.reward is not None and math.isfinite(one.reward) for one in responses]
+    finite = [one.reward is not None and math.isfinite(as_float(one.reward)) for one in responses]
     return GroupReward(
         rewards=tuple(one.reward if good else None for one, good in zip(responses, finite, strict=True)),
         abstained=tuple(
@@ -218,10 +218,18 @@ def _finite(value: Any, place: str) -> float | None:
     if value is None:
         return None
     try:
-        number = float(value)
+        number = as_float(value)
     except (TypeError, ValueError) as error:
         raise AdjudgeError(f"{place}: a reward is {type(value).__name__} ({reason(error)}): give a number") from error
     return number if abs(number) <= LARGEST else None  # false for NaN too
+
+
+def as_float(value: Any) -> float:
+    """The value as a float; infinity for one that no float can hold, as an int of 400 digits."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _why(value: Any) -> Reason:

@@ -66,7 +66,7 @@ class GuardedState(msgspec.Struct, frozen=True):
 
 
 class Guarded(Layer):
-    """A reward that passes another's through untouched, while guards watch it.
+    """A reward that passes another's through as they are (`checked`), while guards watch it.
 
     Every call is a step, the first is 1, also where a trainer's adapter has to ask the reward inside several times; at
     the first and at every `every`-th after it the guards probe the reward with texts of their own, which costs as much

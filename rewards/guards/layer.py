@@ -11,7 +11,7 @@ from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.reward import Around, GroupReward, Reward
+from adjudge.rewards.reward import Around, GroupReward, Reward, checked
 
 _LEARNS: ContextVar[bool] = ContextVar("adjudge_learns", default=True)
 
@@ -43,8 +43,8 @@ class Layer(Around):
         """What becomes of a step's rewards, in order; nothing is asked for it, so that it takes no time."""
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
-        """The rewards of each group, in order."""
-        rewards = self.reward.score_groups(groups)
+        """The rewards of each group, in order; what is done with them rests on those that are `checked`."""
+        rewards = checked(self.reward.score_groups(groups), groups, f'reward "{self.name}"')
         if self.has_probes:
             self.probe()
         return self.after(groups, rewards)

@@ -10,7 +10,7 @@ from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.length import PER, judged_rewards, judged_words, length_points
 from adjudge.rewards.length_trend import centred
-from adjudge.rewards.reward import GroupReward
+from adjudge.rewards.reward import GroupReward, as_float
 
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
@@ -56,7 +56,8 @@ def _means(rewards: Sequence[GroupReward]) -> dict[str, float]:
     for reward in rewards:
         parts = {f"part/{name}" if name in reward.measures else name: own for name, own in reward.parts.items()}
         for name, values in (*parts.items(), *reward.measures.items()):
-            columns.setdefault(name, []).extend(value for value in values if value is not None and math.isfinite(value))
+            known = (as_float(value) for value in values if value is not None)
+            columns.setdefault(name, []).extend(filter(math.isfinite, known))
     return {f"mean/{name}": math.fsum(known) / len(known) for name, known in columns.items() if known}
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from adjudge.engine.call import answered_by, overdue
 from adjudge.engine.checking import is_number, shown
-from adjudge.engine.errors import AdjudgeError, CallTooLarge, NoServer, NotServing, QueueFull, RemoteError
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NoServer, NotServing, QueueFull, RemoteError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
 from adjudge.rewards.gated import shut_out
@@ -36,8 +36,12 @@ OnFailure = Literal["stop", "abstain"]
 SPARE = 0.1
 """The share of a deadline that is left, once engines are to be done, for the step under way and the rest of a call."""
 
+SILENT = 3
+"""Calls in a row without any answer after which a judge is taken for dead, where a call is but a part of a step."""
+
 _GONE = (NotServing, NoServer)
-_PASSING = (*_GONE, QueueFull, RemoteError)
+_REFUSED = (*_GONE, QueueFull, RemoteError)
+_PASSING = (*_REFUSED, EngineFailed)
 """Errors that lie in the moment; other AdjudgeErrors are mistakes, which asking again will not mend."""
 
 _log = logging.getLogger("adjudge")
@@ -69,16 +73,17 @@ class Scorer:
     call lasts as long as it lasts. The first call's time includes opening the judge's model: where that takes long, ask
     the reward something beforehand.
 
-    With `on_failure` "abstain" a judge that fails (a server that is gone when it is opened, or refuses; an
-    exception in a user's reward) is a warning, and the groups it fails on abstain with "cancelled"; with "stop" it
-    ends the run. What a server that dies later was asked is "timeout", and with a deadline what one was that does not
-    answer when it is opened; with "stop" and no deadline a step of nothing else ends the run, too. Mistakes, such as a
-    missing column or a wrong number of rewards, always do: AdjudgeError. A reward that is NaN or infinite abstains with
-    "non_finite". When a call fails its groups are asked for one by one; it is one step all the same to the guards
-    around the reward (`Layer`). Layers are given what the trainer is, abstentions and all; a call that ends too
-    late does not reach them. What they ask for themselves comes after a step's rewards, in the time that is left;
-    where it takes longer (which engines do not), those rewards are kept, and the next call waits for it as for any
-    other.
+    With `on_failure` "abstain" a judge that fails (a server that is gone when it is opened, or refuses; an engine
+    without memory for a step; an exception in a user's reward) is a warning, and the groups it fails on abstain with
+    "cancelled"; with "stop" it ends the run. What a server that dies later was asked is "timeout", and with a deadline
+    what one was that does not answer when it is opened; with "stop" and no deadline a step of nothing else ends the
+    run, too (`mute`): of all processes together and, where a call is a part of a step, the last of `SILENT` such calls
+    in a row. Mistakes, such as a missing column or a wrong number of rewards, always do: AdjudgeError. A reward that is
+    NaN or infinite abstains with "non_finite". When a call fails its groups are asked for one by one; it is one step
+    all the same to the guards around the reward (`Layer`). Layers are given what the trainer is, abstentions and all; a
+    call that ends too late does not reach them. What they ask for themselves comes after a step's rewards, in the time
+    that is left; where it takes longer (which engines do not), those rewards are kept, and the next call waits for it
+    as for any other.
     """
 
     def __init__(self, reward: Reward, deadline: float | None = None, on_failure: OnFailure = "stop") -> None:
@@ -93,24 +98,29 @@ class Scorer:
         self.on_failure = on_failure
         self._turn, self._busy, self._layering = Lock(), Lock(), Lock()
         self._mute: Reason | None = None
+        self._unanswered = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: self.__dict__[name] for name in ("reward", "deadline", "on_failure")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _turn=Lock(), _busy=Lock(), _layering=Lock(), _mute=None)
+        self.__dict__.update(state, _turn=Lock(), _busy=Lock(), _layering=Lock(), _mute=None, _unanswered=0)
 
-    def score(self, groups: Sequence[Group], asked: float | None = None) -> Scored:
+    def score(self, groups: Sequence[Group], asked: float | None = None, whole: bool = True) -> Scored:
         """The rewards of each group, in order; raises what ends the run, wherever it is.
 
-        `asked` is when they were asked for, in time.monotonic's seconds: now, where nobody says.
+        `asked` is when they were asked for, in time.monotonic's seconds: now, where nobody says. They are a `whole`
+        step's, or some of it.
         """
-        return self.layered(groups, self.score_inside(groups, asked=asked))
+        scored = self.score_inside(groups, asked=asked)
+        self.mute(scored.rewards, whole)
+        return self.layered(groups, scored)
 
     def score_inside(self, groups: Sequence[Group], probe: bool = True, asked: float | None = None) -> Scored:
         """The same without what layers make of them: of a part of a step's groups, where several processes share them.
 
-        One of the processes should `probe`: have the layers ask what they want to know for themselves.
+        One of the processes should `probe`: have the layers ask what they want to know for themselves. Whether the
+        judge answers at all is for all of them to see (`mute`).
         """
         began = time.monotonic()
         before = {id(engine): _tokens(engine) for engine in {*engines_open_here(), *engines_of(self.reward)}}
@@ -132,6 +142,17 @@ class Scorer:
         """As `score`, of groups that only happen to be asked for together: an error is that of its own group."""
         return self._layered(groups, self._within(groups, lambda: self._inside(groups, apart=True))) if groups else []
 
+    def mute(self, answers: Sequence[Answer], whole: bool = True) -> None:
+        """Raise what ends a run whose judge answers nobody: none of a `whole` step, or of `SILENT` calls in a row."""
+        if not _silent(answers):
+            self._unanswered = 0 if _answered(answers) else self._unanswered
+            return
+        self._unanswered += 1
+        if self.deadline is None and self.on_failure == "stop" and (whole or self._unanswered >= SILENT):
+            asked = "this step" if whole else f"the last {self._unanswered} calls"
+            text = f'reward "{self.name}": the judge no longer answers (every completion of {asked} is "timeout")'
+            raise AdjudgeError(f"{text}: mend what the log says and resume, or let it abstain")
+
     def _within(
         self, groups: Sequence[Group], ask: Callable[[], list[Answer]], probe: bool = True, asked: float | None = None
     ) -> Sequence[Answer]:
@@ -150,7 +171,7 @@ class Scorer:
                 text = 'reward "%s": %d completions got no answer in time, and abstain after %.1f s'
                 _log.warning(text, self.name, late, time.monotonic() - begins)
             self._warn_where_mute(answers)
-            for layer in layers_of(self.reward)[1] if probe else ():
+            for layer in layers_of(self.reward)[1] if probe and not _silent(answers) else ():
                 with answered_by(begins + (1 - SPARE) * (self.deadline or math.inf)):
                     done = not layer.has_probes or self._by(ends, partial(_probed, layer)) is not None
                 if not done:
@@ -184,10 +205,9 @@ class Scorer:
 
     def _inside(self, groups: Sequence[Group], apart: bool) -> list[Answer]:
         answers = self._answers(layers_of(self.reward)[0], groups, apart)
-        if self.deadline is None and self.on_failure == "stop" and _late(answers) and not _answered(answers):
-            text = f'reward "{self.name}": the judge no longer answers (every completion of this step is "timeout")'
-            answers = [AdjudgeError(f"{text}: mend what the log says and resume, or let it abstain")] * len(groups)
-        if not apart:
+        if apart:
+            self.mute(answers, whole=False)
+        else:
             _all_rewards(answers)
         return answers
 
@@ -209,7 +229,7 @@ class Scorer:
             return list(self._checked(inside.score_groups(groups), groups))
         except Exception as error:
             ending = None if isinstance(error, CallTooLarge) and len(groups) > 1 else self._ending(error)
-            if ending is not None and (not apart or len(groups) == 1 or isinstance(error, _PASSING)):
+            if ending is not None and (not apart or len(groups) == 1 or isinstance(error, _REFUSED)):
                 return [ending] * len(groups)  # no group of its own is to blame
             if len(groups) == 1 or isinstance(error, _GONE) or self._cut_short:  # no use in asking again
                 return [self._abstains(group, error) for group in groups]
@@ -276,6 +296,11 @@ def _answered(answers: Sequence[Answer]) -> bool:
         or any(why != "timeout" and shut != 1 for why, shut in zip(one.abstained, shut_out(one), strict=True))
         for one in answers
     )
+
+
+def _silent(answers: Sequence[Answer]) -> bool:
+    """Whether a judge was asked and had no time for any."""
+    return _late(answers) > 0 and not _answered(answers)
 
 
 def _probed(layer: Layer) -> list[Answer]:

@@ -232,6 +232,7 @@ class TrlReward(_Trl):
             [(groups, local)] = values_of([arranged])
             placed = dict(pair for places, scored in done for pair in zip(places, scored.rewards, strict=True))
             rewards = [placed[place] for place in range(len(groups))]
+            self.scorer.mute(rewards)
             scored = _together([scored for _, scored in done], rewards)
             if layers_of(self.scorer.reward)[1]:
                 rank, _ = place_among_processes()
@@ -284,7 +285,7 @@ class AsyncTrlReward(_Trl):
         cuts = pieces([given[place] for place in order], size, rank * len(given), self.reference)
         groups = [group_of(one, self.reference) for one in cuts]
         with learning(_trainers_size(log_metric)[0]):
-            scored = await asyncio.to_thread(self.scorer.score, groups, asked)
+            scored = await asyncio.to_thread(self.scorer.score, groups, asked, whole=False)
         return self._report(groups, scored, _places(order), log_metric, log_extra)
 
 

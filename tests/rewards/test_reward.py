@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -50,6 +51,23 @@ def test_what_a_reward_returns_must_fit_its_groups() -> None:
             checked(answer, groups, 'reward "r"')
     [reward] = checked([GroupReward((None, 1.0), (None, "timeout"))], groups[:1], "it")
     assert reward.abstained == ("unsupported", None)
+
+
+@pytest.mark.parametrize("vast", [10**400, -(10**400), Fraction(10**400)], ids=["above", "below", "fraction"])
+def test_a_number_that_no_float_can_hold_is_not_finite(vast: Any) -> None:
+    class Own(Reward):
+        def score_groups(self, groups: Any) -> list[GroupReward]:
+            return [GroupReward((1, vast, 3), (None,) * 3, {"own": (1, vast, 3)}) for _ in groups]
+
+    function = FunctionReward(lambda completions: [1, vast, 3])
+    for reward in (Own(), function):
+        assert reward(["p"] * 3, ["a", "b", "c"]) == [1.0, None, 3.0]
+        trained = reward.for_trl(3)
+        assert trained(["p"] * 3, ["a", "b", "c"]) == [1.0, None, 3.0]
+        assert trained.measures["abstained/non_finite"] == 1 / 3
+        assert trained.measures.get("mean/own", 2.0) == 2.0
+    responses = [ResponseReward(1), ResponseReward(vast)]
+    assert together(responses) == GroupReward((1.0, None), (None, "non_finite"))
 
 
 def test_a_layer_can_pay_what_the_reward_inside_can_and_without_its_length_trend_anything() -> None:

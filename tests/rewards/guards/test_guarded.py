@@ -29,7 +29,7 @@ from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.judges.aspects import HANNA
-from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.reward import GroupReward, Reward, checked
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.trainers.scoring import Scorer
 from adjudge.rewards.words import count_words
@@ -118,7 +118,8 @@ def test_rewards_pass_through_bit_for_bit_under_the_same_names(rows: list[list[f
     groups = [Group("p", tuple("w " * n for n in range(len(row))), id="asked") for row in rows]
     found = guarded.score_groups(groups)
     if groups:
-        assert found is given_rows and bits(found) == bits(given_rows)
+        plain = checked(given_rows, groups, "it")
+        assert found == plain and bits(found) == bits(plain)
     else:
         assert found == []
     assert list(guarded.metrics) == [

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.checks import SectionReward
 from adjudge.rewards.combining import WeightedSum
+from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.gates import FormatReward, LengthReward
 from adjudge.rewards.group import Group
@@ -159,11 +160,26 @@ def test_abstentions_and_group_means_stay(rows: list[list[tuple[int, float | Non
             assert [v for v in after.rewards if v is not None] == known
 
 
-def test_rewards_that_are_not_finite_pass_and_leave_the_state_alone() -> None:
+def test_a_reward_too_large_to_train_on_teaches_nothing_whether_a_trainer_calls_or_anybody_else() -> None:
+    def pays(completions: list[str]) -> list[float]:
+        return [-1e300 if "boom" in text else len(text) / 8 for text in completions]
+
+    called, trained = (LengthFree(FunctionReward(pays), warmup=0) for _ in range(2))
+    function = trained.for_trl(3)
+    for texts in (["a b", "c", "boom " * 9], ["a b c", "d", "e e"]):
+        rewards = called(["p"] * 3, texts)
+        assert rewards == function(["p"] * 3, texts)
+        assert [value is None for value in rewards] == ["boom" in text for text in texts]
+    assert called.state == trained.state and called.state.groups == 2
+
+
+def test_rewards_that_are_not_finite_abstain_and_leave_the_state_alone() -> None:
     odd = {1: math.nan, 2: 1e308, 3: -1e308}
     free = LengthFree(Made(lambda group, text: odd[count_words(text)]), warmup=0, state=LengthState(1.0, 0.5, 9))
     [row] = free.score_groups([of_words(1, 2, 3)])
-    assert math.isnan(row.rewards[0] or 0.0) and row.parts["length_trend"][0] is None
+    assert row.rewards == (None,) * 3 and row.abstained == ("non_finite",) * 3
+    assert row.parts["length_trend"] == (None,) * 3 and free.state == LengthState(1.0, 0.5, 9)
+    free.after([of_words(1, 2, 3)], free.reward.score_groups([of_words(1, 2, 3)]))
     assert math.isfinite(free.state.slope)
 
 

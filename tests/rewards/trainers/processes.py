@@ -15,6 +15,7 @@ from torch.multiprocessing.spawn import ProcessExitedException
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.combining import WeightedSum
+from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard
 from adjudge.rewards.guards.guarded import Guarded
@@ -53,6 +54,8 @@ def scenarios(rank: int) -> dict[str, tuple[TrlReward, dict[str, Any]]]:
         "levelled again": (level, {}),
         "watched": (watched, {}),
         "late in one": (late(rank), {}),
+        "no time for one": (for_trl(no_time_for("Tell three."), 2), {}),
+        "no time at all": (for_trl(no_time_for(*PROMPTS), 2), {}),
         "functions": (for_trl(functions(), 2), {"completion_ids": TOKENS[rank], "turns": TURNS[rank]}),
         "tokens stay here": (for_trl(Relative(), 2), {"completion_ids": [lambda: 0] * 3}),
     }
@@ -63,6 +66,15 @@ def functions() -> WeightedSum:
     """What functions say of each completion's tokens, and of what its environment adds."""
     long: Any = lambda completion_ids, **_: [float(len(ids)) for ids in completion_ids]  # noqa: E731
     return WeightedSum({"long": long, "turns": lambda turns: turns})
+
+
+def no_time_for(*asked: str) -> FunctionReward:
+    """Lengths, but for these prompts; "Tell three." is all of the first process's share."""
+    late: Any = lambda prompts, completions: [  # noqa: E731
+        (None, "timeout") if prompt in asked else float(len(text))
+        for prompt, text in zip(prompts, completions, strict=True)
+    ]
+    return FunctionReward(late)
 
 
 def levelled() -> TrlReward:

@@ -291,6 +291,19 @@ def test_who_abstains_alone_is_told_and_others_that_were_scored_with_it_get_thei
         alone.result(60)
 
 
+def test_a_group_without_an_answer_ends_no_run_but_three_calls_in_a_row_do() -> None:
+    late = FunctionReward(lambda completions: [1.0 if text == "b" else (None, "timeout") for text in completions])
+    buffer = Buffer(Scorer(late), 2, LONG)
+
+    def scored(response: str) -> list[Member]:
+        return [future.result(60) for future in [buffer.put("p", sample(response)) for _ in range(2)]]
+
+    for response in ("a", "a", "b", "a", "a"):
+        assert scored(response)[0] == (value(1.0) if response == "b" else Member(None, 0.0, "timeout"))
+    with pytest.raises(AdjudgeError, match='every completion of the last 3 calls is "timeout"'):
+        scored("a")
+
+
 def test_options_are_checked() -> None:
     with pytest.raises(AdjudgeError, match="num_generations is 0"):
         Buffer(Scorer(Relative()), 0)

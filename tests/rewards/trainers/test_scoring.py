@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from adjudge.engine.call import overdue
-from adjudge.engine.errors import AdjudgeError, CallTooLarge, NoServer, NotServing, RemoteError
+from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NoServer, NotServing, RemoteError
 from adjudge.engine.face import Stats
 from adjudge.rewards.checks import SectionReward
 from adjudge.rewards.colocated import Colocated
@@ -224,6 +224,23 @@ def test_a_server_that_is_gone_is_lived_with_but_a_mistake_is_not() -> None:
         Scorer(Short(len), on_failure="abstain").score(GROUPS)
 
 
+@pytest.mark.parametrize("deadline", [None, 60.0])
+def test_an_engine_that_fails_at_a_step_costs_the_groups_it_fails_on_where_that_is_lived_with(
+    deadline: float | None,
+) -> None:
+    def no_memory(response: str) -> float:
+        if "B" in response:
+            raise EngineFailed("cuda:0 has no memory left for a step of 2048 tokens")
+        return float(len(response))
+
+    first, second = Scorer(Told(no_memory), deadline, "abstain").score(GROUPS).rewards
+    assert first.rewards == (1.0, 3.0) and second.abstained == ("cancelled",) * 2
+    with pytest.raises(EngineFailed):
+        Scorer(Told(no_memory), deadline).score(GROUPS)
+    first_apart, second_apart = Scorer(Told(no_memory), deadline).score_apart(GROUPS)
+    assert first_apart == first and isinstance(second_apart, EngineFailed)
+
+
 def test_a_deadline_covers_a_server_that_does_not_answer_at_its_opening(caplog: pytest.LogCaptureFixture) -> None:
     calls: list[int] = []
 
@@ -251,10 +268,13 @@ def test_a_server_that_dies_later_ends_a_run_that_nobody_told_to_live_with_it() 
     dead, partly = Dying("timeout", "timeout"), Dying("timeout", None)
     with pytest.raises(AdjudgeError, match="no longer answers .* mend what the log says and resume, or let it abstain"):
         Scorer(dead).score(GROUPS)
-    assert all(isinstance(answer, AdjudgeError) for answer in Scorer(dead).score_apart(GROUPS))
     for scorer in (Scorer(partly), Scorer(dead, deadline=60), Scorer(dead, on_failure="abstain")):
         assert [reward.abstained[0] for reward in scorer.score(GROUPS).rewards] == ["timeout"] * 2
     assert Scorer(dead).score([]).rewards == []
+    watched = Scorer(Guarded(dead, [seen := Seen()]))
+    with pytest.raises(AdjudgeError, match="no longer answers"):
+        watched.score(GROUPS)
+    assert seen.steps == seen.probed == []
 
 
 @pytest.mark.parametrize("shutting", [lambda dead: Gated(dead, {"long": Told(len)}, least=2), SectionReward])

@@ -23,7 +23,7 @@ from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.measures import REASONS
 from adjudge.rewards.trainers.trl import AsyncTrlReward, TrlReward, for_trl, shares
 from tests.rewards.guards.made import CANARIES
-from tests.rewards.trainers.processes import NOTES, PROMPTS, STORIES, TURNS, in_two_processes, levelled
+from tests.rewards.trainers.processes import NOTES, PROMPTS, STORIES, TURNS, in_two_processes, levelled, no_time_for
 from tests.rewards.trainers.rewards import Judged, Patient, Relative, Told, fails_on_second
 
 
@@ -163,6 +163,14 @@ def test_after_errors_the_processes_are_still_in_step(came: list[dict[str, Any]]
 def test_a_group_that_fails_costs_only_itself_wherever_it_is_scored(came: list[dict[str, Any]]) -> None:
     rewards = came[0]["abstains in one"]["rewards"] + came[1]["abstains in one"]["rewards"]
     assert rewards == alone(for_trl(Told(fails_on_second), 2, on_failure="abstain")) == [1.0, 3.0, None, None, 1.0, 9.0]
+
+
+def test_a_process_of_which_no_group_was_answered_ends_no_run_in_which_others_were(came: list[dict[str, Any]]) -> None:
+    rewards = came[0]["no time for one"]["rewards"] + came[1]["no time for one"]["rewards"]
+    assert rewards == alone(for_trl(no_time_for("Tell three."), 2)) == [1.0, 3.0, 5.0, 3.0, None, None]
+    for one in came:
+        kind, text, notes = one["no time at all"]
+        assert kind == "AdjudgeError" and 'every completion of this step is "timeout"' in text and notes == []
 
 
 def test_shares_are_about_equal_and_leave_no_group_out() -> None:
@@ -439,6 +447,15 @@ def test_the_asynchronous_form_scores_its_own_slice() -> None:
     rewards = asyncio.run(function(PROMPTS[:3], STORIES[:3], log_metric=trainer.log_metric))
     assert rewards == [-1.0, 1.0, 0.0]  # the third is all of its group that is here
     assert dict(trainer.metrics)["relative/abstained"] == 0.0
+
+
+def test_a_slice_without_answers_ends_no_run_but_three_in_a_row_do() -> None:
+    late = for_trl(no_time_for("Tell two."), 2, asynchronous=True)
+    assert isinstance(late, AsyncTrlReward)
+    for prompt in ("two", "two", "one", "two", "two"):
+        assert asyncio.run(late([f"Tell {prompt}."] * 2, ["A", "A A"])) == ([1, 3] if prompt == "one" else [None] * 2)
+    with pytest.raises(AdjudgeError, match='every completion of the last 3 calls is "timeout"'):
+        asyncio.run(late(["Tell two."] * 2, ["A", "A A"]))
 
 
 def test_the_event_loop_goes_on_while_the_asynchronous_form_scores() -> None:
