@@ -48,6 +48,16 @@ def test_pairs_come_with_every_verdict_every_drop_and_the_numbers(run: Run) -> N
     assert [drop["dropped"]["reason"] for drop in read_lines("p.dropped.jsonl")] == ["all_even"] * 4
 
 
+def test_the_better_text_of_a_prompt_is_paired_with_the_worse(run: Run) -> None:
+    texts = ("Hello there, friend. " * (1 + 7 * n) + "xyz" * n for n in range(4))
+    write_lines("t.jsonl", *({"prompt": "A greeting", "response": text, "id": f"g{n}"} for n, text in enumerate(texts)))
+    result = run("--by", "scores", "--without", "positive,negative,reflect", "-o", "p.jsonl", *TINY)
+    assert result.exit_code == 0, result.output
+    [pair] = read_lines("p.jsonl")
+    scores = {verdict["id"]: verdict["score"] for verdict in read_lines("p.verdicts.jsonl")}
+    assert scores[pair["chosen_id"]] == max(scores.values()) > min(scores.values()) == scores[pair["rejected_id"]]
+
+
 def test_where_every_text_abstained_no_way_of_pairing_them_is_advised(run: Run) -> None:
     result = run(*TINY, "--max-tokens", "1", "--attempts", "1")
     said = str(result.exception)
@@ -82,6 +92,7 @@ def test_labels_of_one_class_are_warned_of(run: Run) -> None:
     write_lines("t.jsonl", *({"prompt": "A greeting", "response": f"Hello {n}", "label": 1} for n in range(2)))
     result = run("--without", "positive,negative,reflect", *TINY)
     assert "every label is 1" in result.stdout and Path("t.pairs.jsonl").is_file()
+    assert "nothing is left in t.pairs.jsonl" in str(result.exception)
 
 
 @pytest.mark.parametrize(
