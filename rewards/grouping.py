@@ -19,12 +19,14 @@ def is_column(value: Any) -> bool:
     return ordered and not isinstance(value, str | bytes | Mapping)
 
 
-def listed(name: str, column: Any, count: int) -> list[Any]:
-    """The values of a column, of an array as Python has them; raises AdjudgeError unless it is one with `count`."""
-    if not is_column(column) or len(column) != count:
-        size = f"has {len(column)} values" if is_column(column) else f"is {type(column).__name__}"
-        raise AdjudgeError(f'"{name}" {size} for {count} completions: give a list with one for each')
-    return list(column.tolist() if hasattr(column, "tolist") else column)
+def listed(name: str, column: Any, count: int | None = None) -> list[Any]:
+    """The values of a column, of an array as Python has them; raises AdjudgeError unless it is one, with `count`."""
+    if not is_column(column) or count not in (None, len(column)):
+        size = f"has {len(column)} values" if is_column(column) else f"is {_described(column)}"
+        mend = "give a list of them" if count is None else "give a list with one for each"
+        raise AdjudgeError(f'"{name}" {size}{"" if count is None else f" for {count} completions"}: {mend}')
+    whole = next((getattr(column, each) for each in ("tolist", "to_pylist") if hasattr(column, each)), None)
+    return [_plain(value) for value in (column if whole is None else whole())]
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
@@ -51,13 +53,18 @@ def text_of(text: Text, place: str) -> str:
     Raises AdjudgeError naming `place` for what is neither.
     """
     if isinstance(text, str):
-        return text
+        return exact(text)
     if not isinstance(text, Sequence) or not all(isinstance(message, Mapping) for message in text):
         raise AdjudgeError(f'{place} is {_described(text)}: give a string, or messages {{"role": …, "content": …}}')
     messages: list[Mapping[str, Any]] = list(text)  # type: ignore[arg-type]
     if len(messages) == 1:
         return _content(messages[0], place)
     return "\n\n".join(f"{message.get('role')}: {_content(message, place)}" for message in messages)
+
+
+def exact(text: str) -> str:
+    """The text as Python's own type: what a subclass (numpy's, an enumeration's) says of itself is not asked."""
+    return str.__str__(text)
 
 
 def same(a: Any, b: Any) -> bool:
@@ -104,10 +111,19 @@ def _content(message: Mapping[str, Any], place: str) -> str:
     """The text of a message: "" where it has none (a call of a tool), its texts joined where it has several parts."""
     content = message.get("content")
     if content is None or isinstance(content, str):
-        return content or ""
+        return exact(content or "")
     if isinstance(content, Sequence) and all(isinstance(part, Mapping) for part in content):
         return "".join(part["text"] for part in content if isinstance(part.get("text"), str))
     raise AdjudgeError(f"{place} has a message whose content is {_described(content)}: give a string")
+
+
+def _plain(value: Any) -> Any:
+    """A value as Python has it: what Arrow holds, a number or text of numpy's or torch's, an array of objects."""
+    if hasattr(value, "as_py"):
+        return value.as_py()
+    if getattr(value, "dtype", None) == "object" and hasattr(value, "tolist"):
+        return value.tolist()
+    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
 
 
 def _described(value: Any) -> str:

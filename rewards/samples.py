@@ -10,7 +10,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import Text, columns_of, is_column, listed, same, text_of, turns_of
+from adjudge.rewards.grouping import Text, columns_of, exact, is_column, listed, same, text_of, turns_of
 
 Turns = Literal["all", "own", "last"]
 
@@ -45,6 +45,7 @@ def samples_of(
     all of them, each after its role; the policy's "own", without what tools and others said; or the "last" of these.
     Raises AdjudgeError for lists and columns that do not fit together and for a wanted column that is not there.
     """
+    completions = listed("completions", completions)
     count = len(completions)
     if wanted is None:
         kept = {name: listed(name, each, count) for name, each in columns.items() if is_column(each)}
@@ -68,6 +69,8 @@ def grouped(prompts: Sequence[Text], completions: Sequence[Text], columns: Mappi
     data set that follow each other are one run: give them a column `id` that tells them apart. Raises AdjudgeError
     naming the column, or the place of a prompt or completion that is no text.
     """
+    completions = listed("completions", completions)
+    prompts = listed("prompts", prompts, len(completions))
     samples = samples_of(prompts, completions, columns, [name for name in columns if name not in NOT_COLUMNS])
     return [group_of(run) for run in _runs(samples, prompts=prompts)]
 
@@ -167,7 +170,8 @@ def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
             " texts, or name another column"
         )
     responses, own = [sample.response for sample in samples], "" if name is None else str(name)
-    return Group(first.prompt, responses, held_against or None, own, shared, first.conversation, apart)
+    held_against = exact(held_against) if held_against else None
+    return Group(first.prompt, responses, held_against, own, shared, first.conversation, apart)
 
 
 def _runs(

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from enum import StrEnum
 from typing import Any, get_args
 
 import msgspec
 import numpy as np
+import pandas
+import pyarrow
 import pytest
 import torch
 from datasets import Dataset
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
+from adjudge.rewards.journal import content_key
 from adjudge.rewards.samples import Sample, Turns, cut, group_of, grouped, pieces, samples_of, together
 from adjudge.rewards.trainers.trl import for_trl
 from tests.rewards.trainers.rewards import Told
@@ -167,6 +172,52 @@ def test_a_column_is_whatever_has_a_length_and_an_order(make: Any) -> None:
         samples_of(["p"] * 3, ["a", "b", "c"], {"score": made})
 
 
+class Drawn(StrEnum):
+    P = "p"
+
+
+def of_a_data_set(form: str) -> Callable[[Any], Any]:
+    return lambda values: Dataset.from_dict({"x": values}).with_format(form)["x"]
+
+
+def chunked(values: Any) -> Any:
+    return pyarrow.chunked_array([values[:1], values[1:]])
+
+
+HOLDERS = [
+    np.array, pandas.Series, pyarrow.array, chunked, *map(of_a_data_set, ("numpy", "torch", "pandas", "arrow")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("made", HOLDERS)
+def test_texts_and_numbers_are_pythons_own_whatever_holds_them(made: Callable[[Any], Any]) -> None:
+    columns = {"reference": made(["r", "r", "s"]), "score": made([1.5, 2.5, 3.5]), "genre": made(["x", "y", "z"])}
+    groups = grouped(made(["p", "p", "q"]), made(["a", "b", "c"]), columns)
+    assert [(one.prompt, one.responses, one.reference) for one in groups] == [("p", ["a", "b"], "r"), ("q", ["c"], "s")]
+    assert groups[0].by_response == {"score": [1.5, 2.5], "genre": ["x", "y"]}
+    texts = [text for one in groups for text in (one.prompt, *one.responses, one.reference, *one.values("genre"))]
+    assert {*map(type, texts)} == {str} and {type(value) for one in groups for value in one.values("score")} == {float}
+    assert all(content_key(responses=one.responses) for one in groups)  # what a journal asks of them
+
+
+@pytest.mark.parametrize("form", ["numpy", "pandas", "arrow"])
+def test_conversations_are_conversations_whatever_holds_them(form: str) -> None:
+    asked = [{"role": "system", "content": "Be."}, {"role": "user", "content": "p"}]
+    answers = [[{"role": "assistant", "content": text}] for text in "ab"]
+    made = of_a_data_set(form)
+    assert grouped(made([asked] * 2), made(answers), {}) == grouped([asked] * 2, answers, {})
+    assert samples_of(made([asked]), made(answers[:1]), {}, system="Be.", turns="last")[0].prompt == "p"
+
+
+@pytest.mark.parametrize("text", [np.str_("p"), Drawn.P])
+def test_a_text_of_another_kind_is_the_same_text_as_pythons_own(text: str) -> None:
+    said = [{"role": "user", "content": text}]
+    [group] = grouped([said], [text], {"reference": [text]})
+    built = group_of([Sample("p", "a", {"reference": text})])
+    texts = [group.prompt, *group.responses, group.reference, built.reference]
+    assert texts == ["p"] * 4 and {*map(type, texts)} == {str}
+
+
 def test_runs_of_equal_prompts_and_references_are_groups_and_the_reference_is_theirs() -> None:
     groups = grouped(
         ["p", "p", "p", "q", "p"],
@@ -207,6 +258,12 @@ def test_conversations_are_grouped_as_their_text() -> None:
         (["p"], ["a"], {"genre": "x"}, '"genre" is str for 1 completions'),
         (["p"], ["a"], {"genre": {"x": 1}}, '"genre" is dict for 1 completions'),
         (["p"], ["a"], {"genre": np.array(3)}, '"genre" is ndarray for 1 completions'),
+        (["p"], None, {}, '"completions" is None: give a list of them'),
+        (["p"] * 3, "abc", {}, '"completions" is str: give a list of them'),
+        (["p"], {"a": 1}, {}, '"completions" is dict: give a list of them'),
+        (["p"], (text for text in "a"), {}, '"completions" is generator: give a list of them'),
+        ("p", ["a"], {}, '"prompts" is str for 1 completions: give a list with one for each'),
+        (None, ["a"], {}, '"prompts" is None for 1 completions'),
         (["p"], [3], {}, r"completions\[0\] is int"),
         (["p"], [None], {}, r"completions\[0\] is None"),
         ([["p"]], ["a"], {}, r"prompts\[0\] is list"),
