@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, get_args
 
 from adjudge.engine.errors import AdjudgeError
@@ -99,7 +99,7 @@ class FunctionReward(Reward):
 
     def _checked(self, values: Any, count: int) -> list[ResponseReward]:
         try:
-            if isinstance(values, str | bytes | Mapping):  # they would be paid by their letters, or their keys
+            if isinstance(values, str | bytes | bytearray | Mapping | Set):  # paid by letters, by keys, in any order
                 raise TypeError
             values = list(values)
         except TypeError:
@@ -122,6 +122,8 @@ class FunctionReward(Reward):
         if isinstance(value, tuple) and len(value) == 2 and value[0] is None and value[1] in get_args(Reason):
             return ResponseReward(*value)
         try:
+            if isinstance(value, str | bytes | bytearray):  # of which float would read a number
+                raise TypeError
             return ResponseReward(as_float(value))
         except (TypeError, ValueError):
             raise AdjudgeError(
