@@ -23,15 +23,16 @@ class FunctionReward(Reward):
     """A function of one's own as a reward: `function(prompts=…, completions=…, **columns)`, a number or None for each.
 
     It is called once for all groups, with lists of texts, and gets of `prompts`, `completions` and the columns what it
-    takes, with a value for each completion, also of columns in which those of a group differ; `reference` and `id` are
-    among the columns where a group has one, and `completion_ids` where a trainer gives them (see `takes_ids`). With
-    `messages` prompts and completions are lists of messages instead, as TRL has those of conversations: its own
-    functions of rewards read them so. None abstains ("unsupported"), NaN and infinity do ("non_finite"), and
-    (None, reason) says why. An engine's `Score` stands for its expected value, abstains for its reason or with a mass
-    below `LEAST_MASS`, and its mass is a measure. `engines` are those that the function asks: they sleep between calls
-    where a reward's do, and their tokens are counted. Raises AdjudgeError naming the function for one that cannot be
-    called, a column that it must have and that is not there, and when it returns another number of values than there
-    are completions, or something that is none of these. It pickles if the function does, without engines.
+    takes, with a value for each completion, also of columns in which those of a group differ; `reference` and `id` (a
+    text) are among the columns where a group has one, and `completion_ids` where a trainer gives them (see
+    `takes_ids`). With `messages` prompts and completions are lists of messages instead, as TRL has those of
+    conversations: its own functions of rewards read them so. None abstains ("unsupported"), NaN and infinity do
+    ("non_finite"), and (None, reason) says why. An engine's `Score` stands for its expected value, abstains for its
+    reason or with a mass below `LEAST_MASS`, and its mass is a measure. `engines` are those that the function asks:
+    they sleep between calls where a reward's do, and their tokens are counted. Raises AdjudgeError naming the function
+    for one that cannot be called, a column that it must have and that is not there, and when it returns another number
+    of values than there are completions, or something that is none of these. It pickles if the function does, without
+    engines.
     """
 
     def __init__(

@@ -11,6 +11,7 @@ import msgspec
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
+from adjudge.rewards.rows import id_text
 from adjudge.rewards.verdict import check_texts
 
 
@@ -52,9 +53,10 @@ class Group(msgspec.Struct, frozen=True):
         return [*self.columns, *self.by_response, *(name for name, there in own.items() if there)]
 
     def values(self, name: str) -> Sequence[Any]:
-        """What each response has in a column; None where there is none."""
+        """What each response has in a column, ids as texts; None where there is none."""
         shared = {**self.columns, "reference": self.reference, "id": self.id}
-        return self.by_response.get(name, [shared.get(name)] * len(self.responses))
+        values = self.by_response.get(name, [shared.get(name)] * len(self.responses))
+        return [*map(id_text, values)] if name == "id" else values
 
     def showing(self, texts: Sequence[str | None]) -> Group:
         """The same with these texts for its responses, without those whose text is None."""

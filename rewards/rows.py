@@ -93,14 +93,23 @@ def renamed(rows: Sequence[Row], columns: Mapping[str, str], named_by: str) -> l
 
 
 def id_of(row: Row, number: int) -> str:
-    """What a row goes by: its `id`, or its number where it has none.
+    """What a row goes by: its `id`, or its number where it has none."""
+    return id_text(row.columns.get("id")) or str(number)
 
-    Tables hold whole numbers as 1.0 where other rows have none, which is NaN.
+
+def id_text(value: Any) -> str | None:
+    """An id as a text, None where there is none: what is `missing`, and "".
+
+    Tables hold whole numbers as 1.0 where other rows have none.
     """
-    name = row.columns.get("id")
-    if isinstance(name, float):
-        name = None if math.isnan(name) else int(name) if name.is_integer() else name
-    return str(number if name in (None, "") else name)
+    if missing(value):
+        return None
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value) or None
+
+
+def missing(value: Any) -> bool:
+    """Whether a value is none: None, or what tables hold in its place, NaN and pandas' NA."""
+    return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))
 
 
 def number_of(value: Any) -> float | None:

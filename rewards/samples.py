@@ -11,6 +11,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import Text, columns_of, exact, is_column, listed, same, text_of, turns_of
+from adjudge.rewards.rows import id_text
 
 Turns = Literal["all", "own", "last"]
 
@@ -113,7 +114,7 @@ def together(samples: Sequence[Sample], size: int | None = None, reference: str 
     """
     if size is not None or len(_runs(samples, reference)) < len(samples):
         return list(range(len(samples)))
-    keys = [(one.prompt, str(one.columns.get("id")), str(one.columns.get(reference))) for one in samples]
+    keys = [(one.prompt, id_text(one.columns.get("id")), str(one.columns.get(reference))) for one in samples]
     return [place for places in collected(keys) for place in places]
 
 
@@ -161,7 +162,10 @@ def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
             f'completions of the prompt "{first.prompt[:40]}" have different texts in the column "{reference}", so that'
             " they are no group: check num_generations, or name the right column"
         )
-    held_against, name = shared.get(reference), shared.pop("id", None)
+    held_against, ids = shared.get(reference), [id_text(sample.columns.get("id")) for sample in samples]
+    shared.pop("id", None)
+    if len({*ids}) == 1:  # 7 and 7.0, or none and NaN, are one id
+        apart.pop("id", None)
     if reference == "reference":
         shared.pop(reference, None)  # the group's own; by another name functions look for it among the columns
     if held_against is not None and not isinstance(held_against, str):
@@ -169,7 +173,7 @@ def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
             f'column "{reference}" holds {type(held_against).__name__} for the prompt "{first.prompt[:40]}": make it'
             " texts, or name another column"
         )
-    responses, own = [sample.response for sample in samples], "" if name is None else str(name)
+    responses, own = [sample.response for sample in samples], "" if "id" in apart else ids[0] or ""
     held_against = exact(held_against) if held_against else None
     return Group(first.prompt, responses, held_against, own, shared, first.conversation, apart)
 
@@ -180,7 +184,8 @@ def _runs(
     """The runs of equal samples; `prompts` are their prompts as they came, which may differ in more than text."""
     prompts = [sample.prompt for sample in samples] if prompts is None else prompts
     rows = [sample.columns for sample in samples]
-    known = [(prompt, row.get("id"), row.get(reference)) for prompt, row in zip(prompts, rows, strict=True)]
+    ids = [None if id_text(row.get("id")) is None else row["id"] for row in rows]
+    known = [(prompt, own, row.get(reference)) for prompt, own, row in zip(prompts, ids, rows, strict=True)]
     starts = [place for place in range(len(samples)) if place == 0 or not same(known[place], known[place - 1])]
     return [samples[start:end] for start, end in pairwise([*starts, len(samples)])]
 

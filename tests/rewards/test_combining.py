@@ -293,7 +293,7 @@ def test_a_function_may_take_the_id_of_its_groups() -> None:
         return [1.0] * len(prompts)
 
     groups = [Group("p", ("a", "b"), id="7"), Group("p", ("c",))]
-    assert FunctionReward(named).score_groups(groups)[1].rewards == (1.0,) and seen == ["7", "7", ""]
+    assert FunctionReward(named).score_groups(groups)[1].rewards == (1.0,) and seen == ["7", "7", None]
     plain = FunctionReward(lambda prompts, completions: [2.0] * len(prompts))
     assert plain.score_groups(groups)[0].rewards == (2.0, 2.0)  # as before
     assert FunctionReward(named)(["p"] * 2, ["a", "b"], id=["1", "2"]) == [1.0, 1.0] and seen[3:] == ["1", "2"]

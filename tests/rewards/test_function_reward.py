@@ -46,7 +46,7 @@ def test_columns_in_which_the_responses_differ_reach_a_function_in_their_places(
         Group("r", ("c",), id="9", columns={"turns": 3}),
     ]
     assert [one.rewards for one in FunctionReward(function).score_groups(groups)] == [(0.0, 0.0), (), (0.0,)]
-    assert seen == [{"prompts": ["p", "p", "r"], "genre": ["g", "g", None], "turns": [1, 2, 3], "id": [7, 8, "9"]}]
+    assert seen == [{"prompts": ["p", "p", "r"], "genre": ["g", "g", None], "turns": [1, 2, 3], "id": ["7", "8", "9"]}]
 
 
 TEXTS = ("<answer>a</answer>", "b", "<answer>cc</answer>")

@@ -160,6 +160,21 @@ def test_a_column_that_some_members_have_is_none_for_the_others_and_so_is_an_id_
     members = [Sample("p", "a", {"id": 1}), Sample("p", "b", {"id": 2, "turns": 3})]
     group = group_of(members)
     assert (group.id, group.by_response) == ("", {"id": [1, 2], "turns": [None, 3]})
+    assert group.values("id") == ["1", "2"]
+
+
+@pytest.mark.parametrize("none", [None, "", float("nan"), pandas.NA])
+def test_an_id_is_a_text_in_one_form_and_none_where_there_is_none(none: Any) -> None:
+    ids = [none, None, 7, 7.0, 8.0, none, 1.5]
+    assert [one.values("id") for one in grouped([*"ppqqrst"], [*"abcdefg"], {"id": ids})] == [
+        [None, None], ["7", "7"], ["8"], [None], ["1.5"],
+    ]  # fmt: skip
+    differing = group_of([Sample("p", "a", {"id": own}) for own in (8, 9.0, none)])
+    assert (differing.id, differing.values("id")) == ("", ["8", "9", None])
+    shared = group_of([Sample("p", "a", {"id": own}) for own in (7, 7.0, "7")])
+    assert (shared.id, shared.by_response, shared.columns) == ("7", {}, {})
+    dealt = [Sample(prompt, "a", {"id": own}) for prompt, own in (("p", 7), ("q", none), ("p", 7.0), ("q", None))]
+    assert together(dealt) == [0, 2, 1, 3]
 
 
 @pytest.mark.parametrize("make", [tuple, np.array, torch.tensor, Dataset.from_dict])
