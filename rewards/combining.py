@@ -6,10 +6,12 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.function_reward import Function, FunctionReward
@@ -120,8 +122,8 @@ class WeightedSum(Combined):
         for part, weight in (weights or {}).items():
             if part not in self.parts:
                 raise AdjudgeError(f'there is a weight for "{part}", but no such part: choose {", ".join(self.parts)}')
-            if not math.isfinite(weight):
-                raise AdjudgeError(f'the weight of "{part}" is {weight}: give a finite number')
+            if not is_number(weight, Real):
+                raise AdjudgeError(f'the weight of "{part}" is {shown(weight)}: give a finite number')
         self.weights = {part: float((weights or {}).get(part, 1.0)) for part in self.parts}
         if not any(self.weights.values()):
             raise AdjudgeError("all weights are 0: give at least one part another")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.combining import measures_of, parts_by_name, parts_of, reward_of, scored_by, scored_where
@@ -32,8 +33,8 @@ class Gated(Reward):
     (a tournament, a reward model, a penalty), give it. What a gate shuts out is not judged: it costs nothing, takes no
     part in a tournament, and its reward is known whatever the judge would say. A gate that abstains makes the reward
     abstain, unless another one is shut. The parts are "reward", and the gates by their names; the measure "shut" is 1
-    for what a gate shuts out and 0 for the rest. Raises AdjudgeError as `Combined` does, for a `shut` that is not
-    finite, and where no `shut` is given and a function pays less than 0.
+    for what a gate shuts out and 0 for the rest. Raises AdjudgeError as `Combined` does, for a `shut` or `least` that
+    is no finite number, and where no `shut` is given and a function pays less than 0.
     """
 
     def __init__(
@@ -45,8 +46,8 @@ class Gated(Reward):
         shut: float | None = None,
         name: str | None = None,
     ) -> None:
-        if (shut is not None and not math.isfinite(shut)) or math.isnan(least):
-            raise AdjudgeError(f"shut is {shut} and least {least}: give numbers")
+        if (shut is not None and not is_number(shut, Real)) or not is_number(least, Real):
+            raise AdjudgeError(f"shut is {shown(shut)} and least {shown(least)}: give numbers")
         self.gates = parts_of(gates)
         if "reward" in self.gates:
             raise AdjudgeError('a gate is called "reward", as what it guards: give it another name')

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-from adjudge.engine.checking import at_least
+from adjudge.engine.checking import at_least, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.group import Group
@@ -66,10 +66,14 @@ class FormatReward(TextReward):
     name = "format"
 
     def __init__(self, tags: Sequence[str] = ("think", "answer"), *, begun: bool = False) -> None:
-        if isinstance(tags, str) or not tags:
+        if isinstance(tags, str) or not isinstance(tags, Sequence) or not tags:
             raise AdjudgeError("tags are the names of sections: give a list of at least one")
         for tag in tags:
-            if not tag.replace("_", "").replace("-", "").isalnum() or list(tags).count(tag) > 1:
+            if (
+                not isinstance(tag, str)
+                or not tag.replace("_", "").replace("-", "").isalnum()
+                or list(tags).count(tag) > 1
+            ):
                 raise AdjudgeError(f'tag "{tag}" is no name, or is given twice: give each section a name of its own')
         self.tags = tuple(tags)
         self.begun = begun
@@ -105,6 +109,8 @@ class PatternReward(TextReward):
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
+        if not isinstance(pattern, str):
+            raise AdjudgeError(f"pattern is {shown(pattern)}: give a regular expression, as a text")
         if (matcher := _matcher(pattern)).is_error():
             raise AdjudgeError(f'pattern "{pattern[:60]}" cannot be read: {matcher.get_error().splitlines()[0]}')
 
@@ -125,7 +131,7 @@ class LanguageReward(TextReward):
     name = "language"
 
     def __init__(self, language: str = "en") -> None:
-        if language not in SCRIPTS:
+        if not isinstance(language, str) or language not in SCRIPTS:
             raise AdjudgeError(f'no scripts are known for language "{language}": choose {", ".join(sorted(SCRIPTS))}')
         self.language = language
 

@@ -70,15 +70,15 @@ def exact(text: str) -> str:
 def same(a: Any, b: Any) -> bool:
     """Whether two values of a column are equal: arrays and tensors by shape and entries, NaN equal to NaN.
 
-    Also within lists and dictionaries. Values that cannot be compared are different.
+    Also within lists and dictionaries. Values that cannot be compared, as those nested too deep, are different.
     """
     if a is b:
         return True
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
     try:
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+        if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+            return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
         if getattr(a, "shape", ()) != getattr(b, "shape", ()):
             return False
         equal = (a == b) | ((a != a) & (b != b))  # an array's are arrays

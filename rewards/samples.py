@@ -11,7 +11,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import Text, columns_of, exact, is_column, listed, same, text_of, turns_of
-from adjudge.rewards.rows import id_text
+from adjudge.rewards.rows import id_text, missing
 
 Turns = Literal["all", "own", "last"]
 
@@ -114,7 +114,7 @@ def together(samples: Sequence[Sample], size: int | None = None, reference: str 
     """
     if size is not None or len(_runs(samples, reference)) < len(samples):
         return list(range(len(samples)))
-    keys = [(one.prompt, id_text(one.columns.get("id")), str(one.columns.get(reference))) for one in samples]
+    keys = [(one.prompt, id_text(one.columns.get("id")), str(_there(one.columns.get(reference)))) for one in samples]
     return [place for places in collected(keys) for place in places]
 
 
@@ -152,11 +152,12 @@ def collected(keys: Sequence[Hashable], size: int | None = None) -> list[list[in
 def group_of(samples: Sequence[Sample], reference: str = "reference") -> Group:
     """Completions of one prompt as a group; the column `reference` holds the text they are held against.
 
-    A column in which they differ says nothing about their prompt, and is kept for each. Raises AdjudgeError where it is
-    the reference in which they differ, or that is no text.
+    A column in which they differ says nothing about their prompt, and is kept for each. A reference that is `missing`,
+    as tables have it, is None. Raises AdjudgeError where it is the reference in which they differ, or that is no text.
     """
     first = samples[0]
-    shared, apart = columns_of([sample.columns for sample in samples])
+    none = [{reference: None} if missing(sample.columns.get(reference, "")) else {} for sample in samples]
+    shared, apart = columns_of([{**sample.columns, **own} for sample, own in zip(samples, none, strict=True)])
     if reference in apart:
         raise AdjudgeError(
             f'completions of the prompt "{first.prompt[:40]}" have different texts in the column "{reference}", so that'
@@ -185,9 +186,14 @@ def _runs(
     prompts = [sample.prompt for sample in samples] if prompts is None else prompts
     rows = [sample.columns for sample in samples]
     ids = [None if id_text(row.get("id")) is None else row["id"] for row in rows]
-    known = [(prompt, own, row.get(reference)) for prompt, own, row in zip(prompts, ids, rows, strict=True)]
+    known = [(prompt, own, _there(row.get(reference))) for prompt, own, row in zip(prompts, ids, rows, strict=True)]
     starts = [place for place in range(len(samples)) if place == 0 or not same(known[place], known[place - 1])]
     return [samples[start:end] for start, end in pairwise([*starts, len(samples)])]
+
+
+def _there(value: Any) -> Any:
+    """The value, None where it is `missing`."""
+    return None if missing(value) else value
 
 
 def _after(system: str | None, prompt: Any) -> Any:

@@ -208,7 +208,7 @@ class Buffer:
         for waiting in ready:
             try:
                 whole.append((waiting, group_of(waiting.samples)))
-            except Exception as error:  # also of a column of the data that cannot be compared
+            except Exception as error:  # also of an id that cannot be read
                 waiting.fail(error)
         try:
             with learning(ready[0].learns):

@@ -250,6 +250,9 @@ def test_a_gate_that_abstains_makes_the_reward_abstain_unless_another_is_shut() 
         (lambda: Gated(number, {}), "no parts are given"),
         (lambda: Gated(number, {"reward": number}), 'a gate is called "reward"'),
         (lambda: Gated(number, {"a": number}, shut=math.inf), "shut is inf"),
+        (lambda: WeightedSum({"a": number}, {"a": "2"}), """the weight of "a" is '2': give a finite number"""),  # type: ignore[dict-item]
+        (lambda: Gated(number, {"a": number}, shut="1"), "shut is '1' and least 0.5: give numbers"),  # type: ignore[arg-type]
+        (lambda: Gated(number, {"a": number}, least=None), "shut is None and least None: give numbers"),  # type: ignore[arg-type]
     ],
 )
 def test_mistakes_are_named(build: Any, message: str) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,15 @@ def test_values_of_columns_are_equal_where_they_say_the_same() -> None:
         (np.array(["a"]), np.array([1])), (torch.ones(1), None), ({}, []), ("ab", ["a", "b"]),
     ]  # fmt: skip
     assert not any(same(a, b) or same(b, a) for a, b in different)
+
+
+def test_values_nested_too_deep_to_be_compared_are_different() -> None:
+    def nested(wrap: Callable[[Any], Any]) -> Any:
+        return reduce(lambda inner, _: wrap(inner), range(3000), None)
+
+    for wrap in (lambda inner: [inner], lambda inner: {"a": inner}):
+        deep: Any = nested(wrap)
+        assert same(deep, deep) and not same(deep, nested(wrap))
 
 
 def test_errors_call_a_group_by_one_line_that_can_be_printed() -> None:

@@ -151,6 +151,17 @@ def test_a_group_has_what_its_members_share_and_what_each_has_for_itself() -> No
     assert group_of([Sample("a", "b", {"reference": ""})]).reference is None
 
 
+@pytest.mark.parametrize("none", [float("nan"), pandas.NA])
+def test_a_reference_that_a_table_lacks_is_none(none: Any) -> None:
+    for column in (pandas.Series(["r", none, none], dtype=object), ["r", none, None]):
+        groups = grouped(["p", "p", "p"], ["a", "b", "c"], {"reference": column})
+        assert [(one.reference, one.responses) for one in groups] == [("r", ["a"]), (None, ["b", "c"])]
+    group = group_of([Sample("p", "a", {"solution": own}) for own in (none, None)], "solution")
+    assert (group.reference, group.columns, group.by_response) == (None, {"solution": None}, {})
+    dealt = [Sample(prompt, "a", {"reference": own}) for prompt, own in (("p", none), ("q", "r"), ("p", None))]
+    assert together(dealt) == [0, 2, 1]
+
+
 def test_a_reference_by_another_name_is_a_column_too() -> None:
     group = group_of([Sample("p", text, {"calls": [text], "solution": "42", "id": 7}) for text in "ab"], "solution")
     assert (group.reference, group.columns, group.id) == ("42", {"solution": "42"}, "7")
