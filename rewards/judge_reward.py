@@ -201,10 +201,12 @@ def _subjects(source: JudgeSource, group: Group, number: int, reference: str | N
     """Columns are read once for the group; then only the response differs."""
     judge, place, kind = source.judge, place_of(group, number), KINDS.get(source.kind or "")
     reads = kind.reads if kind else judge.reads if isinstance(judge, OwnJudge) else ()
+    columns = {}
     for name in columns_read(reads):
         shared_by(group, name, place)
+        if name in group.columns:
+            columns[name] = builtin(group.columns[name])
     own = {"id": group.id, "prompt": group.prompt, "response": "", "story_a": "", "story_b": reference}
-    columns = {name: builtin(value) for name, value in group.columns.items() if name not in OWN_NAMES}
     row = Row(place, {**columns, **own, "reference": reference})
     options: dict[str, Any] = {"k": judge.k} if isinstance(judge, (PersonalJudge, PersonalPairJudge)) else {}
     if isinstance(judge, PersonalJudge) and not judge.texts:

@@ -337,3 +337,12 @@ def test_a_column_that_a_judge_reads_is_one_for_the_whole_group_or_a_mistake(
 def test_columns_that_a_judge_does_not_read_may_differ() -> None:
     reward = JudgeReward(WrittenJudge(lambda response: float(len(response)), "principle"))
     assert reward(["p"] * 2, ["a", "bb"], genre=["x", "y"], completion_ids=[[1], [2, 3]]) == [1.0, 2.0]
+
+
+def test_columns_that_a_judge_does_not_read_may_be_of_any_form(tiny: Engine) -> None:
+    deep: list[Any] = []
+    for _ in range(3000):
+        deep = [deep]
+    reward = JudgeReward(PointwiseJudge(tiny, HANNA[:1]))
+    [odd], [plain] = reward.score_groups(with_columns(tree=deep, any=object())), reward.score_groups(with_columns())
+    assert odd == plain
