@@ -9,7 +9,7 @@ setup(
         "adjudge.engine": ["house/*"],
         "adjudge.rewards": ["judges/prompts/**/*.jinja", "judges/prompts/**/*.toml", "guards/*.jsonl"],
         "adjudge.training": ["presets/*.toml", "*/prompts/**/*.jinja"],
-        "adjudge.bench": ["templates/*"],
+        "adjudge.bench": ["reports/templates/*"],
     },
     include_package_data=False,
 )

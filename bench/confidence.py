@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from adjudge.bench.kernels.memory import peak_bytes
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
-from adjudge.bench.memory import peak_bytes
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError

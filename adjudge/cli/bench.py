@@ -103,7 +103,7 @@ def bench_judge(
     Under load the requests of a rate are due at random times (a Poisson process, the same in every run), and a
     latency counts from when its request was due, also where it could only be sent later.
     """
-    from adjudge.bench.judge import bench_judge as run
+    from adjudge.bench.judge.judge import bench_judge as run
 
     _check_output(output, pairs)
     _check_example(pairs, EXAMPLE_PAIRS)
@@ -243,7 +243,7 @@ def bench_grpo(
 
     _check_example(data, EXAMPLE_PROMPTS)
     need_extras()
-    from adjudge.bench.grpo import bench_grpo as run
+    from adjudge.bench.grpo.grpo import bench_grpo as run
 
     _check_output(output)
     run(
@@ -288,7 +288,7 @@ def bench_kernels(
     dtype: Dtype = "auto",
 ) -> None:
     """Check the kernels against float64, then time them beside their peers and the limits of this machine."""
-    from adjudge.bench.kernels import bench_kernels as run
+    from adjudge.bench.kernels.kernels import bench_kernels as run
 
     _check_output(output)
     run(
@@ -310,7 +310,7 @@ def bench_compile() -> None:
     """Compile every Triton kernel for GPUs that are not here: registers, spilled bytes, shared memory."""
     if importlib.util.find_spec("triton") is None:
         raise AdjudgeError("compiling kernels needs triton: pip install triton")
-    from adjudge.bench.compile import bench_compile as run
+    from adjudge.bench.kernels.compile import bench_compile as run
 
     run()
 

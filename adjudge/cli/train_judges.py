@@ -152,7 +152,7 @@ def train_agreement(
     Its rivals: the same model before training, the mean score of each aspect, length alone, and a ridge regression on
     words, the last three fitted on the rows that the judge was trained on. Intervals are bootstrapped over prompts.
     """
-    from adjudge.bench.trained import bench_trained
+    from adjudge.bench.train_agreement import bench_trained
     from adjudge.commands.output import check_writable
 
     if output is not None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import cast
 
 from adjudge.bench.machine import describe_machine
-from adjudge.bench.personal import StudyLine
-from adjudge.bench.personal_studies import plan_of, sides_of, study, study_table, write_study
+from adjudge.bench.personal.personal import StudyLine
+from adjudge.bench.personal.studies import plan_of, sides_of, study, study_table, write_study
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit

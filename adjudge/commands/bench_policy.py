@@ -12,11 +12,11 @@ from rich.progress import Progress, TaskID
 
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
-from adjudge.bench.policies import Policy, asked_of, base_of, policy_of
-from adjudge.bench.policy_bouts import Bout, Match, Referee, first_places, matches_of, subject_of
-from adjudge.bench.policy_report import COLUMNS, aspect_table, plot_wins, result_lines, result_rows, wins_table
-from adjudge.bench.policy_texts import Opening, Text, Writer, Writing, identity_of, opening_of
-from adjudge.bench.policy_wins import PolicyResult, human_result, result_of
+from adjudge.bench.policy.bouts import Bout, Match, Referee, first_places, matches_of, subject_of
+from adjudge.bench.policy.policies import Policy, asked_of, base_of, policy_of
+from adjudge.bench.policy.report import COLUMNS, aspect_table, plot_wins, result_lines, result_rows, wins_table
+from adjudge.bench.policy.texts import Opening, Text, Writer, Writing, identity_of, opening_of
+from adjudge.bench.policy.wins import PolicyResult, human_result, result_of
 from adjudge.commands.output import check_apart, make_folder_of, open_output
 from adjudge.commands.resumable import ANOTHER_FOLDER, PUT_BACK, alone, check_answered, check_earlier, keeping
 from adjudge.commands.rows import check_rows

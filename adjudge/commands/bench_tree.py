@@ -11,7 +11,7 @@ import msgspec
 from rich.text import Text
 
 from adjudge.bench.measurement import write_rows
-from adjudge.bench.tree_analyses import (
+from adjudge.bench.tree.analyses import (
     Cell,
     Judged,
     ablation_cells,
@@ -20,7 +20,7 @@ from adjudge.bench.tree_analyses import (
     fluctuation_cells,
     length_cells,
 )
-from adjudge.bench.tree_figures import ABLATIONS, FLUCTUATION
+from adjudge.bench.tree.figures import ABLATIONS, FLUCTUATION
 from adjudge.commands.output import check_apart, check_writable
 from adjudge.commands.resumable import alone, check_answered, keeping
 from adjudge.commands.rows import holds_run, rows_of

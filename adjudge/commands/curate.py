@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from adjudge.bench.labels import label_lines
+from adjudge.bench.reports.labels import label_lines
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, check_left, check_stages, stage_run

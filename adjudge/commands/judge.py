@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.bench.run_cost import RunCost
+from adjudge.bench.reports.run_cost import RunCost
 from adjudge.commands.output import check_lines, is_stream, open_output
 from adjudge.commands.results import intentions, show_results
 from adjudge.commands.resumable import check_answered, check_paths, check_shared, journal_beside, keeping, opened

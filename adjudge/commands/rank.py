@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.bench.run_cost import RunCost
+from adjudge.bench.reports.run_cost import RunCost
 from adjudge.commands.contest import Contest
 from adjudge.commands.output import check_lines, is_stream, open_output
 from adjudge.commands.results import show_rankings

@@ -14,7 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from adjudge.bench.run_cost import RunCost
+from adjudge.bench.reports.run_cost import RunCost
 from adjudge.commands.contest import CONTEST, contest_of, without_contest
 from adjudge.commands.output import check_apart, check_new, check_output, check_writable, is_stream, open_output_anew
 from adjudge.commands.results import show_rankings, show_results

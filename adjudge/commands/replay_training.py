@@ -14,8 +14,8 @@ from rich.table import Table
 
 from adjudge.commands.output import check_output, open_output_anew
 from adjudge.engine.errors import AdjudgeError
-from adjudge.training.grpo_recipe import read_grpo_recipe
-from adjudge.training.replay import Replayed, replay_rewards
+from adjudge.training.grpo.recipe import read_grpo_recipe
+from adjudge.training.grpo.replay import Replayed, replay_rewards
 from adjudge.training.reward_log import read_rewards
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.terminal import counted, open_console

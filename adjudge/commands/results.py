@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 from rich.console import Console
 
-from adjudge.bench.run_cost import RunCost
+from adjudge.bench.reports.run_cost import RunCost
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.judges.kinds import OF_PAIRS
@@ -47,9 +47,9 @@ def show_results(
     """
     console = open_console(120, stderr=to_stderr)
     if what == "items":
-        from adjudge.bench.item_page import render_items
-        from adjudge.bench.items import ItemRow, item_lines, item_table, summarise_items
-        from adjudge.bench.labels import label_lines
+        from adjudge.bench.reports.item_page import render_items
+        from adjudge.bench.reports.items import ItemRow, item_lines, item_table, summarise_items
+        from adjudge.bench.reports.labels import label_lines
 
         items = [ItemRow(item, verdict) for item, verdict in zip(subjects, verdicts, strict=True)]
         totals = summarise_items(items, _named(cost, judge))
@@ -58,8 +58,8 @@ def show_results(
         _print(console, item_lines(totals) + ([] if labels is None else label_lines(verdicts, labels)))
         _write(console, report, lambda: render_items(items, totals, title=title))
         return
-    from adjudge.bench.report import pair_table, render, summary_lines
-    from adjudge.bench.summary import PairRow, summarise
+    from adjudge.bench.reports.pair_summary import PairRow, summarise
+    from adjudge.bench.reports.pairs import pair_table, render, summary_lines
 
     pairs = [
         PairRow(pair, verdict, expected, note)
@@ -83,8 +83,8 @@ def show_rankings(
     to_stderr: bool = False,
 ) -> None:
     """The same for groups."""
-    from adjudge.bench.group_page import render_groups
-    from adjudge.bench.groups import GroupRow, group_lines, group_table, summarise_groups
+    from adjudge.bench.reports.group_page import render_groups
+    from adjudge.bench.reports.groups import GroupRow, group_lines, group_table, summarise_groups
 
     console = open_console(120, stderr=to_stderr)
     rows = [GroupRow(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)]
@@ -113,7 +113,7 @@ def _print_more(console: Console, rows: int) -> None:
 def _write(console: Console, report: Path | None, page: Callable[[], str]) -> None:
     if report is None:
         return
-    from adjudge.bench.page import write_page
+    from adjudge.bench.reports.page import write_page
 
     try:
         write_page(report, page())

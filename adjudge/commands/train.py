@@ -24,7 +24,7 @@ from adjudge.commands.run_options import Earlier
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.changes import Change, changes, left_out
 from adjudge.training.curves import draw_curves
-from adjudge.training.grpo_recipe import read_grpo_recipe
+from adjudge.training.grpo.recipe import read_grpo_recipe
 from adjudge.training.metrics import read_metrics
 from adjudge.training.pictures import can_draw, check_picture
 from adjudge.training.presets import preset_about, preset_names, preset_text
@@ -47,7 +47,7 @@ def train_grpo_file(
     if stop_on is not None:
         recipe = msgspec.structs.replace(recipe, guards=recipe.guards.stopping_on(stop_on))
     need_extras()
-    from adjudge.training.grpo import train_grpo
+    from adjudge.training.grpo.grpo import train_grpo
 
     carry_out(train_grpo, recipe, "reward on held-out prompts", earlier)
 

@@ -10,7 +10,7 @@ from adjudge.bench.agreement import statistics
 from adjudge.bench.agreement.comparison import Line
 from adjudge.bench.agreement.dataset import OVERALL, DataSet
 from adjudge.bench.agreement.resampling import USUAL, Bootstrap, Estimate
-from adjudge.bench.summary import by_order
+from adjudge.bench.reports.pair_summary import by_order
 from adjudge.rewards.judges.preference import sigmoid
 from adjudge.rewards.verdict import PairVerdict, Verdict
 

@@ -19,7 +19,7 @@ from adjudge.bench.agreement.comparison import (
 from adjudge.bench.agreement.dataset import OVERALL, DataSet
 from adjudge.bench.agreement.published import published_line
 from adjudge.bench.agreement.resampling import USUAL, Bootstrap
-from adjudge.bench.tree_figures import ABLATIONS, CORRELATIONS, TABLE_3, TABLE_5
+from adjudge.bench.tree.figures import ABLATIONS, CORRELATIONS, TABLE_3, TABLE_5
 from adjudge.rewards.judges.ensemble import EnsembleAspect, EnsembleVerdict, holistic, pooled
 from adjudge.rewards.verdict import Verdict
 

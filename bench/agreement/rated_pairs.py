@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from adjudge.bench.agreement.dataset import RatedPair
-from adjudge.bench.perse import read_chosen
+from adjudge.bench.personal.perse import read_chosen
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.rows import Row, id_of
 from adjudge.rewards.verdict import Pair

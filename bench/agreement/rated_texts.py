@@ -12,8 +12,8 @@ import msgspec
 
 from adjudge.bench.agreement.dataset import OVERALL, RatedText
 from adjudge.bench.agreement.reading import number_of, numbers_of
-from adjudge.bench.howtobench import TABLE_4, items_of
-from adjudge.bench.perse import read_rated
+from adjudge.bench.personal.perse import read_rated
+from adjudge.bench.tree.howtobench import TABLE_4, items_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.rows import Row, lines_of
 from adjudge.rewards.verdict import Item

@@ -8,8 +8,8 @@ import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from adjudge.bench.attention_variants import BACKENDS, AttentionInputs, attention_variants, exact_attention
-from adjudge.bench.limits import ATTENTION_HEADS, AttentionCase, attention_cases
+from adjudge.bench.kernels.attention_variants import BACKENDS, AttentionInputs, attention_variants, exact_attention
+from adjudge.bench.kernels.limits import ATTENTION_HEADS, AttentionCase, attention_cases
 
 CASES = [case for case in attention_cases("small") if (case.heads, case.kv_heads, case.width) == ATTENTION_HEADS[0]]
 VARIANTS = [BACKENDS["torch"], "SDPA, a sequence at a time", "SDPA, padded batch"]

@@ -9,8 +9,8 @@ import pytest
 import torch
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from adjudge.bench.head_variants import HeadInputs, checked_rows, exact_logprobs, head_variants
-from adjudge.bench.limits import FULL, HEADS, INDEX, MATMUL, OURS, UNCHECKED, HeadCase
+from adjudge.bench.kernels.head_variants import HeadInputs, checked_rows, exact_logprobs, head_variants
+from adjudge.bench.kernels.limits import FULL, HEADS, INDEX, MATMUL, OURS, UNCHECKED, HeadCase
 
 ROWS = [1, 64, 1024]
 LABELS = [5, 64]

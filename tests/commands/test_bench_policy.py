@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from adjudge.bench import policy_texts
+from adjudge.bench.policy import texts as policy_texts
 from adjudge.cli import app
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError

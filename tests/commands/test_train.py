@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from adjudge.cli import app
 from adjudge.cli.train import train_sft
 from adjudge.engine.errors import AdjudgeError
-from adjudge.training.grpo_recipe import read_grpo_recipe
+from adjudge.training.grpo.recipe import read_grpo_recipe
 from adjudge.training.metrics import append_metrics, read_metrics
 from adjudge.training.presets import preset_about, preset_names
 from adjudge.training.prompts import read_prompts

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from adjudge.bench.memory import peak_bytes as peak_of
+from adjudge.bench.kernels.memory import peak_bytes as peak_of
 from adjudge.kernels import LabelSetError, restricted_logprobs
 from tests.kernels.restricted_cases import (
     DTYPES,

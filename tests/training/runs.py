@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
-from adjudge.training.grpo_recipe import GrpoRecipe
+from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.metrics import read_metrics
 from adjudge.training.recipe import laid_over, recipe_of
 from adjudge.training.run_folder import RunFolder

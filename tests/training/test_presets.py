@@ -7,7 +7,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.evaluator.recipe import PreferenceRecipe
-from adjudge.training.grpo_recipe import GrpoRecipe
+from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.presets import preset_about, preset_names, preset_record, preset_text
 from adjudge.training.recipe import laid_over, recipe_of
 from adjudge.training.sft_recipe import SftRecipe

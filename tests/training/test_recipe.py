@@ -7,7 +7,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
-from adjudge.training.grpo_recipe import GrpoOptimiser, GrpoRecipe, batch_of, read_grpo_recipe
+from adjudge.training.grpo.recipe import GrpoOptimiser, GrpoRecipe, batch_of, read_grpo_recipe
 from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.recipe import laid_over, read_recipe, recipe_of
 from adjudge.training.sft_recipe import SftOptimiser, SftRecipe

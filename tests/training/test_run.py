@@ -19,7 +19,7 @@ from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.models.adapters import Base, check_base
 from adjudge.engine.models.sources import open_source, resolve
 from adjudge.training.evaluator.direct import train_direct
-from adjudge.training.grpo import train_grpo
+from adjudge.training.grpo.grpo import train_grpo
 from adjudge.training.metrics import read_metrics
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft import train_sft

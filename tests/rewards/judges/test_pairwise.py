@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import torch
 
-from adjudge.bench.summary import by_order
+from adjudge.bench.reports.pair_summary import by_order
 from adjudge.engine import trie
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra train")
 
 from adjudge.training.evolve.rationale import read_rationales
-from adjudge.training.grpo import train_grpo
-from adjudge.training.grpo_recipe import GrpoRecipe
+from adjudge.training.grpo.grpo import train_grpo
+from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.presets import preset_record
 from adjudge.training.recipe import laid_over, recipe_of
 from adjudge.training.sft import train_sft

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from adjudge.bench.howtobench import items_of
+from adjudge.bench.tree.howtobench import items_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.rows import Row
 from adjudge.rewards.wire import item_of

@@ -1,0 +1,1 @@
+"""`adjudge bench grpo`: where the seconds of a GRPO step go."""

@@ -1,0 +1,1 @@
+"""`adjudge bench personal`: PerSE's studies of one reader's taste."""

@@ -1,0 +1,1 @@
+"""`adjudge bench policy`: trained policies against their base model and people."""

@@ -1,0 +1,1 @@
+"""Reports of judged files: pairs, items and groups, on the terminal and as one HTML file."""

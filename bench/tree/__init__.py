@@ -1,0 +1,1 @@
+"""`adjudge bench tree`: Tree of Writing's analyses."""

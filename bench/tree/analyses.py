@@ -1,0 +1,215 @@
+"""The analyses of Tree of Writing on a tree judge's verdicts: parts of the tree, lengths, disturbances, weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+import msgspec
+
+from adjudge.bench.agreement.resampling import Estimate
+from adjudge.bench.agreement.statistics import FEWEST_ROWS
+from adjudge.bench.agreement.systems import system_level
+from adjudge.bench.tree.figures import CORRELATIONS, FLUCTUATION, NODES, TABLE_5, TABLE_6, TABLE_7
+from adjudge.bench.tree.howtobench import TABLE_4
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.judges.tree_weights import Weights, Wish
+from adjudge.rewards.rows import Row, number_of
+from adjudge.rewards.verdict import Verdict
+
+PARTS = ("overall", *NODES)
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """A number of a table, over how many (texts, systems, instructions), and the published one.
+
+    `mark` stands behind the number: what it means is the table's.
+    """
+
+    table: str
+    row: str
+    column: str
+    value: float | None
+    count: int
+    published: float | None = None
+    mark: str = ""
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """A row and what the tree judge concluded about its text."""
+
+    row: Row
+    verdict: Verdict
+
+    @property
+    def task(self) -> str:
+        """What the text was written from; "any" where the row does not say."""
+        return self.row.columns.get("task") or "any"
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Characters of the prompt and of the text."""
+        return len(self.row.columns["prompt"]), len(self.row.columns["response"])
+
+    @property
+    def disturbance(self) -> tuple[str, str] | None:
+        """Of which row this text was made, and in which way; raises AdjudgeError where the column cannot be read."""
+        if (about := self.row.columns.get("disturbance")) in (None, ""):
+            return None
+        try:
+            return str(about["of"]), str(about["kind"])
+        except (KeyError, TypeError) as error:
+            raise AdjudgeError(
+                f'{self.row.place}: "disturbance" lacks "of" or "kind": write it with adjudge writing disturb'
+            ) from error
+
+    def score(self, part: str) -> float | None:
+        """The score of the whole ("overall") or of a node; None where it abstained or does not apply."""
+        if part == "overall":
+            return self.verdict.score
+        return None if part not in self.verdict.breakdown else self.verdict.breakdown[part].score
+
+
+def by_task(judged: Sequence[Judged]) -> dict[str, list[Judged]]:
+    """The texts of each task, and all of them where there are several."""
+    tasks: dict[str, list[Judged]] = {}
+    for one in judged:
+        tasks.setdefault(one.task, []).append(one)
+    return tasks if len(tasks) == 1 else {**tasks, "all": list(judged)}
+
+
+def ablation_cells(task: str, variants: Mapping[str, Sequence[Judged]]) -> list[Cell]:
+    """Mean scores of the texts of a task by each part of the tree, and how far it ranks systems as people do.
+
+    The systems' scores by people are the means of the column `human`, where every row has one, or those of the
+    published Table 4, which are the authors' judge's. Correlations need the columns `system` and `instruction`.
+    Source: Tree of Writing, Table 5.
+    """
+    cells = []
+    people = all(map(judged_by_people, variants.values()))
+    table = f"ablation: {task}, systems as {'people rank them' if people else 'published'}"
+    for name, judged in variants.items():
+        scores = [score for one in judged if (score := one.score("overall")) is not None]
+        found = _agreement(task, judged)
+        theirs = TABLE_5.get(task, {}).get(name, (None,) * len(CORRELATIONS))
+        for measure, published in zip(CORRELATIONS, theirs, strict=True):
+            value, count = (found[measure].value, found[measure].rows) if found else (None, 0)
+            cells.append(Cell(table, name, measure, value, count, published))
+        cells.append(Cell(table, name, "mean", fmean(scores) if scores else None, len(scores)))
+    return cells
+
+
+def judged_by_people(judged: Sequence[Judged]) -> bool:
+    """Whether the rows say how people scored their texts (`human`); raises AdjudgeError where only some do."""
+    known = [number_of(one.row.columns.get("human")) is not None for one in judged]
+    if any(known) and not all(known):
+        place = judged[known.index(False)].row.place
+        raise AdjudgeError(f'{place}: "human" is missing or no number, and other rows have it: give all rows theirs')
+    return all(known)
+
+
+def _agreement(task: str, judged: Sequence[Judged]) -> dict[str, Estimate] | None:
+    """How far the systems' mean scores go with people's, or with the published ones of those that have one."""
+    columns = [one.row.columns for one in judged]
+    if any(column.get(name) is None for column in columns for name in ("system", "instruction")):
+        return None
+    people, published = judged_by_people(judged), TABLE_4.get(task, TABLE_4["all"])
+    known = [
+        (one.score("overall"), said, str(column["system"]), str(column["instruction"]))
+        for one, column in zip(judged, columns, strict=True)
+        if (said := number_of(column["human"]) if people else published.get(str(column["system"]))) is not None
+    ]
+    if len({system for *_, system, _ in known}) < FEWEST_ROWS:
+        return None
+    scores, theirs, systems, instructions = zip(*known, strict=True)
+    return system_level(scores, theirs, systems, instructions)
+
+
+def length_cells(judged: Sequence[Judged]) -> list[Cell]:
+    """Pearson correlations of the lengths of prompts (input) and texts (output), in characters, and of scores.
+
+    `mark` is ** for p < 0.05, * for p < 0.1; there is no value under three texts or without variation. Source: Tree of
+    Writing, Table 6.
+    """
+    from scipy.stats import pearsonr
+
+    cells = []
+    for task, texts in by_task(judged).items():
+        for which, other in [("input", "output"), *((end, part) for end in ("input", "output") for part in PARTS[:3])]:
+            points = [
+                (one.lengths[which == "output"], one.lengths[1] if other == "output" else one.score(other))
+                for one in texts
+            ]
+            known = [(a, b) for a, b in points if b is not None]
+            value, mark = None, ""
+            if len(known) > 2 and all(len(set(side)) > 1 for side in zip(*known, strict=True)):
+                found = pearsonr(*zip(*known, strict=True))
+                value = float(found.statistic)
+                mark = "**" if found.pvalue < 0.05 else "*" if found.pvalue < 0.1 else ""
+            name = f"{which} - {other}"
+            cells.append(Cell("lengths", name, task, value, len(known), TABLE_6.get((name, task)), mark))
+    return cells
+
+
+def disturbance_cells(judged: Sequence[Judged]) -> list[Cell]:
+    """Mean scores of undisturbed texts, and by how much each kind of disturbance changes them, text by text.
+
+    A pair counts where both texts have the score. `mark` is ! where a disturbance does not lower it: there the judge
+    can be fooled. Raises AdjudgeError for a disturbed text whose original is not among them. Source: Tree of Writing,
+    Table 7.
+    """
+    made = [(*about, one) for one in judged if (about := one.disturbance) is not None]
+    originals = {of: one for of, kind, one in made if kind == "none"}
+    kinds = dict.fromkeys(kind for _, kind, _ in made if kind != "none")
+    for of, _, one in made:
+        if of not in originals:
+            raise AdjudgeError(f'{one.row.place}: the text "{of[:40]}" that it was made of is not there: judge it too')
+    cells = []
+    for part in PARTS if made else ():
+        first = [score for one in originals.values() if (score := one.score(part)) is not None]
+        initial = fmean(first) if first else None
+        cells.append(Cell("disturbances", part, "initial", initial, len(first), TABLE_7[part, "initial"]))
+        for kind in kinds:
+            pairs = [(originals[of].score(part), one.score(part)) for of, other, one in made if other == kind]
+            changes = [after - before for before, after in pairs if before is not None and after is not None]
+            value = fmean(changes) if changes else None
+            mark = "!" if value is not None and value >= 0 else ""
+            cells.append(Cell("disturbances", part, kind, value, len(changes), TABLE_7.get((part, kind)), mark))
+    return cells
+
+
+def fluctuation(trials: Sequence[float]) -> tuple[float, float]:
+    """(delta, sigma) of one share over trials: sum of |l(t) - l(1)|, and the root of the sum of (l(t) - mean) squared.
+
+    A share is a weight that was written, or in a judge that weighs by itself a sub-score over the total. Source: Tree
+    of Writing, 5.3 (five trials; no division by their number). Raises AdjudgeError for no trials.
+    """
+    if not trials:
+        raise AdjudgeError("fluctuation needs at least one trial")
+    mean = math.fsum(trials) / len(trials)
+    delta = math.fsum(abs(share - trials[0]) for share in trials[1:])
+    return delta, math.sqrt(math.fsum((share - mean) ** 2 for share in trials))
+
+
+def fluctuation_cells(trials: Sequence[Mapping[Wish, Weights]]) -> list[Cell]:
+    """How far weights that are written several times for the same instructions differ: mean delta and sigma.
+
+    By leaf and over all weights; an instruction whose weights could not be read in a trial is left out. Source: Tree of
+    Writing, 5.3; see `fluctuation`.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    for wish in trials[0]:
+        values = [trial[wish].values for trial in trials]
+        known = [value for value in values if value is not None]
+        if len(known) == len(trials):
+            for name in wish[1]:
+                found.setdefault(name, []).append(fluctuation([value[name] for value in known]))
+    found["all weights"] = [pair for pairs in found.values() for pair in pairs]
+    cells = []
+    for name, pairs in found.items():
+        for place, measure in enumerate(("delta", "sigma")):
+            value = fmean(pair[place] for pair in pairs) if pairs else None
+            published = FLUCTUATION["tree"][place] if name == "all weights" else None
+            cells.append(Cell("fluctuation", name, measure, value, len(pairs), published))
+    return cells

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tokenizers import processors
+
+from adjudge.bench.policy.policies import Asked, Policy
+from adjudge.bench.policy.texts import Opening, Writer, Writing, opening_of
+from adjudge.engine.engine import Engine
+from adjudge.engine.models.dummy import tiny_tokenizer
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.text.tokenizer import Tokenizer
+from adjudge.rewards.journal import Journal
+from adjudge.rewards.rows import Row
+from adjudge.training.prompts import asked, read_by_policy
+from adjudge.training.recipe import Data
+
+
+@pytest.mark.parametrize("system", [None, "", "Be brief."])
+@pytest.mark.parametrize("own", [{}, {"system": ""}, {"system": "Be long."}])
+def test_a_policy_has_the_turns_that_it_has_in_training(
+    system: str | None, own: dict[str, str], tmp_path: Path
+) -> None:
+    engine, row = Engine("dummy:tiny-llama", kv_cache_gb=0.05), Row("", {"prompt": "one", **own})
+    trained = read_by_policy(asked(row, Data(prompts=("one",), system=system)), engine.tokenizer)
+    with Journal(tmp_path / "journal") as journal:
+        writing = Writing(Asked(system=system), Sampling())
+        writer = Writer(Policy("p", "dummy:tiny-llama"), writing, journal, device="cpu", dtype="float32")
+    evaluated = engine.tokenizer.prompt(writer._prompt(engine, opening_of(row, "a test")))
+    assert list(evaluated) == list(trained)
+
+
+def test_without_chat_a_policy_reads_its_own_first_tokens_before_a_prompt_as_in_training(tmp_path: Path) -> None:
+    tokenizer, engine = tiny_tokenizer(), cast(Any, None)
+    first = tokenizer.bos_token
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{first} $A", special_tokens=[(first, tokenizer.bos_token_id)]
+    )
+    writing = Writing(Asked(chat=False), Sampling())
+    with Journal(tmp_path / "journal") as journal:
+        writer = Writer(Policy("p", "dummy:tiny-llama"), writing, journal, device="cpu", dtype="float32")
+    begun = Tokenizer(tokenizer).prompt(writer._prompt(engine, Opening("one")))
+    assert begun == (tokenizer.bos_token_id, *b"one") == tuple(tokenizer("one")["input_ids"])

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from adjudge.bench.reports.length import length_effect, length_line, length_of_groups, length_of_items, length_of_pairs
+from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.judges.preference import sigmoid
+from adjudge.rewards.length_trend import length_trend
+from adjudge.rewards.verdict import Item, Verdict
+
+
+def noisy(slope: float, count: int = 40) -> list[tuple[float, float]]:
+    random = np.random.default_rng(3)
+    lengths = random.uniform(100, 4000, count)
+    return [(float(x), float(3 + slope * x / 1000 + random.normal(0, 0.5))) for x in lengths]
+
+
+def test_slope_and_intervals_are_scipys() -> None:
+    points = noisy(0.4)
+    effect = length_effect("score", [points])
+    expected = stats.linregress(*zip(*points, strict=True))
+    half = stats.t.ppf(0.975, len(points) - 2) * expected.stderr
+    assert effect.slope == pytest.approx(1000 * expected.slope)
+    assert effect.interval == pytest.approx((1000 * (expected.slope - half), 1000 * (expected.slope + half)))
+    correlation = stats.pearsonr(*zip(*points, strict=True))
+    assert effect.correlation == pytest.approx(correlation.statistic)
+    assert length_trend([points]).correlation_interval == pytest.approx(tuple(correlation.confidence_interval(0.95)))
+
+
+@pytest.mark.parametrize(
+    ("slope", "said"),
+    [
+        (0.5, "longer texts are judged better"),
+        (-0.5, "shorter texts are judged better"),
+        (0.0, "no effect of length can be told"),
+    ],
+)
+def test_the_line_says_what_follows(slope: float, said: str) -> None:
+    line = length_line(length_effect("score", [noisy(slope)]))
+    assert line.endswith(said) and "points per 1,000 characters (95 % interval" in line
+
+
+def test_a_small_slope_is_not_written_as_nothing() -> None:
+    small = [(x, y / 1000) for x, y in noisy(0.5)]
+    assert "+0.0005" in length_line(length_effect("score", [small]))
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [],
+        [(1.0, 2.0)],
+        [(1.0, 2.0), (2.0, 3.0), (3.0, 5.0)],
+        [(5.0, y) for y in range(9)],
+        [(x, 2.0) for x in range(9)],
+    ],
+)
+def test_what_cannot_be_told_is_not_told(points: list[tuple[float, float]]) -> None:
+    effect = length_effect("score", [points])
+    assert effect.slope is effect.interval is effect.correlation is effect.direction is None
+    assert len(effect.points) == len(points)
+    assert "cannot be told" in length_line(effect)
+
+
+def test_a_perfect_line_has_a_finite_interval() -> None:
+    points = [(float(x), 2.0 * x) for x in range(9)]
+    effect, trend = length_effect("score", [points]), length_trend([points])
+    assert effect.slope == pytest.approx(2000) and effect.correlation == pytest.approx(1)
+    assert effect.interval is not None and trend.correlation_interval is not None
+    assert all(map(math.isfinite, effect.interval + trend.correlation_interval))
+
+
+def test_levels_of_groups_do_not_count_as_length() -> None:
+    """Two groups, the longer texts in the better one; within each longer is worse."""
+    groups = [[(float(100 * level + x), 5.0 * level - 0.1 * x) for x in range(6)] for level in (1, 9)]
+    effect = length_effect("strength", groups)
+    assert effect.slope == pytest.approx(-100) and effect.direction == "shorter"
+    assert sum(x for x, _ in effect.points) == pytest.approx(0)
+
+
+def test_items_pairs_and_groups_give_their_lengths_and_skip_abstentions() -> None:
+    def item(length: int, score: float | None) -> tuple[Item, Verdict]:
+        reason = "low_mass" if score is None else None
+        return Item("p", "x" * length), Verdict("", score, {}, reason, False, "m", "k")  # type: ignore[arg-type]
+
+    assert length_of_items([item(3, 1.5), item(9, None), item(4, 2.0)]).points == ((3.0, 1.5), (4.0, 2.0))
+
+    pairs = [("x" * 9, "yy", sigmoid(0.7)), ("x", "y", None), ("xx", "yyyy", 1.0)]
+    (longer, odds), (shorter, sure) = length_of_pairs(pairs).points
+    assert (longer, shorter) == (7.0, -2.0) and odds == pytest.approx(0.7) and math.isfinite(sure)
+
+    verdict = GroupVerdict("", (1.0, -1.0, 1.0, None), (None,) * 4, None, None, (), None, False, "m", "k")
+    group = Group("p", ["xxxx", "yy", "xxxx", "z"])
+    assert length_of_groups([(group, verdict)]).points == ((4.0, 1.0), (2.0, -1.0))  # equal texts count once
+
+
+def test_two_lengths_say_nothing() -> None:
+    effect = length_effect("score", [[(100.0, 3.0), (100.0, 3.0), (20.0, 2.0), (20.0, 2.0), (20.0, 2.0)]])
+    assert effect.slope is None

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra train")
+
+from typer.testing import CliRunner
+
+from adjudge.bench.train_agreement import LENGTH, MEAN, TRAINED, UNTRAINED, WORDS
+from adjudge.cli import app
+from adjudge.engine.errors import AdjudgeError
+from adjudge.training.evaluator.direct import train_direct
+from adjudge.training.evaluator.finished import finished_run
+from adjudge.training.evaluator.preference import train_reward
+from adjudge.training.metrics import read_metrics
+from tests.jsonl import write_lines
+from tests.training.evaluator.rated import direct_recipe, preference_recipe
+
+TALES: list[dict[str, Any]] = [
+    {
+        "prompt": f"p{n // 2}",
+        "response": ("good " if n % 3 else "bad ") * (1 + n % 4),
+        "ratings": {"wit": 4 if n % 3 else 2, "grip": [1 + n % 4]},
+    }
+    for n in range(40)
+]
+ASPECTS = {"judge": {"options": {"aspects": "wit=Is it funny?,grip=Does it hold one?", "min_mass": 0.0}}}
+
+
+@pytest.fixture(autouse=True)
+def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adjudge.training.callbacks.can_draw", lambda: False)
+
+
+def table(folder: Path) -> dict[tuple[str, str], dict[str, str]]:
+    command = ["train", "agreement", str(folder), "-o", str(folder / "table.csv"), "--device", "cpu"]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    with (folder / "table.csv").open() as file:
+        return {(row["target"], row["judge"]): row for row in csv.DictReader(file)}
+
+
+def test_a_direct_evaluator_stands_beside_its_rivals_on_held_out_prompts(tmp_path: Path) -> None:
+    run = train_direct(direct_recipe(tmp_path, TALES, **ASPECTS, optimiser={"steps": 6}))
+    found = table(run.folder.path)
+    assert [judge for target, judge in found if target == "all aspects"] == [UNTRAINED, MEAN, LENGTH, WORDS, TRAINED]
+    assert float(found["wit", WORDS]["spearman"]) > 0.9 and float(found["grip", LENGTH]["spearman"]) > 0.9
+    assert found["wit", MEAN]["spearman"] == "" and float(found["wit", MEAN]["error"]) > 0.5
+    measured = [line for line in read_metrics(run.folder.metrics) if line["split"] == "held_out"]
+    for judge, line in ((UNTRAINED, measured[0]), (TRAINED, measured[-1])):
+        assert float(found["all aspects", judge]["error"]) == pytest.approx(line["error"], abs=1e-3)
+    row = found["all aspects", TRAINED]
+    assert row["rows"] == row["asked"] and float(row["error_low"]) < float(row["error"]) < float(row["error_high"])
+
+
+def test_a_reward_model_does_too(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": f"p{n}", "chosen": f"good {n} {'x' * (n % 2)}", "rejected": f"bad {n} {'x' * (n % 2 == 0)}"}
+        for n in range(40)
+    ]
+    run = train_reward(preference_recipe(tmp_path, rows, optimiser={"steps": 6}))
+    found = table(run.folder.path)
+    assert [judge for _, judge in found] == [UNTRAINED, LENGTH, WORDS, TRAINED]
+    assert float(found["pairs", WORDS]["accuracy"]) == 1.0
+    measured = [line for line in read_metrics(run.folder.metrics) if line["split"] == "held_out"][-1]
+    assert float(found["pairs", TRAINED]["accuracy"]) == pytest.approx(measured["accuracy"], abs=1e-3)
+
+
+def test_rows_that_have_changed_and_folders_of_other_runs_are_refused(tmp_path: Path) -> None:
+    recipe = preference_recipe(tmp_path, optimiser={"steps": 1})
+    with pytest.raises(AdjudgeError, match="name the output folder of a run"):
+        finished_run(tmp_path / "out")
+    train_reward(recipe)
+    assert finished_run(tmp_path / "out").recipe == recipe
+    write_lines(tmp_path / "rows.jsonl", *[{"prompt": f"p{n}", "chosen": "a", "rejected": "b"} for n in range(16)])
+    with pytest.raises(AdjudgeError, match="rows.jsonl is not what the run in .* began with: put it back"):
+        finished_run(tmp_path / "out")
+    for record in ('{"output": "out"}', "[]"):
+        (tmp_path / "out" / "recipe.json").write_text(record)
+        with pytest.raises(AdjudgeError, match="is no run of train direct or train reward"):
+            finished_run(tmp_path / "out")
