@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from adjudge.engine import trie
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.kernels.advantages import group_advantages
@@ -272,14 +273,17 @@ def test_hostile_responses_are_rewarded_or_abstain(tiny: Engine, text: str) -> N
     assert rewarded.rewards[1] is not None
 
 
-def test_the_members_of_a_group_share_their_prompt_in_the_engine() -> None:
-    groups = [Group("A long prompt to tell a story from. " * 8, tuple(f"Story {n}." for n in range(8)), "Theirs.")]
-    alone, together = Engine(TINY, kv_cache_gb=0.2), Engine(TINY, kv_cache_gb=0.2)
-    reward = JudgeReward(PairwiseJudge(together, HANNA))
-    reward.score_groups(groups)
-    PairwiseJudge(alone, HANNA).compare([Pair("Story 0.", "Theirs.", groups[0].prompt)])
-    assert together.stats.prompt_tokens == pytest.approx(8 * alone.stats.prompt_tokens, rel=0.01)
-    assert together.stats.tokens_computed < 0.85 * 8 * alone.stats.tokens_computed
+def test_a_groups_tokens_computed_are_those_of_the_trie_of_all_its_prompts() -> None:
+    """8 candidates against one reference, 6 aspects, both orders."""
+    group = Group("A long prompt to tell a story from. " * 8, tuple(f"Story {n}." for n in range(8)), "Theirs.")
+    engine = Engine(TINY, kv_cache_gb=0.2)
+    judge = PairwiseJudge(engine, HANNA)
+    pairs = [Pair(response, "Theirs.", group.prompt) for response in group.responses]
+    prompts = [engine.tokenizer.prompt(prompt) for pair in pairs for prompt in judge.prompts(pair)[0]]
+    JudgeReward(judge).score_groups([group])
+    assert len(prompts) == 8 * 6 * 2 * 2  # a question about each of the two stories
+    assert engine.stats.prompt_tokens == sum(map(len, prompts))
+    assert engine.stats.tokens_computed == trie.size(prompts) < 0.2 * engine.stats.prompt_tokens
 
 
 def test_the_engine_has_nothing_under_way_after_a_call_and_may_sleep() -> None:
