@@ -52,6 +52,22 @@ def test_tokens_computed_equal_the_size_of_the_trie() -> None:
     assert engine.stats.prompt_tokens == sum(map(len, prompts))
 
 
+def test_scoring_makes_no_logits_of_the_whole_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05)
+    prompts, labels = random_prompts(4), [*"123456789", "10"]
+    expected = engine.score(prompts, labels)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("logits of the whole vocabulary")
+
+    monkeypatch.setattr(engine.runner.model.lm_head, "forward", refuse)
+    monkeypatch.setattr(type(engine.runner.require_head()), "vocabulary_logits", refuse)
+    engine.cache.clear()
+    assert engine.score(prompts, labels) == expected
+    with pytest.raises(AssertionError, match="logits of the whole"):  # as writing does
+        engine.generate(prompts[:1], max_tokens=1)
+
+
 def test_tokens_of_labels_behind_a_prompt_are_asked_for_as_they_are_computed() -> None:
     engine = Engine(TINY, kv_cache_gb=0.05)
     for prompt, labels in (("Grade: ", [*"123456789", "10"]), ("Which? ", ["Yes, it is", "Yes, it was", "No"])):
