@@ -105,11 +105,12 @@ def test_unknown_dtypes_are_refused(dtype: str, message: str) -> None:
         Engine(TINY, dtype=dtype)
 
 
-def test_bfloat16_runs_and_is_near_float32(engine: Engine) -> None:
+@pytest.mark.parametrize(("dtype", "near"), [("bfloat16", 0.5), ("float16", 0.05)])
+def test_half_precision_runs_and_is_near_float32(engine: Engine, dtype: str, near: float) -> None:
     prompts = random_prompts(4)
-    half = Engine(TINY, dtype="bfloat16", kv_cache_gb=0.05)
+    half = Engine(TINY, dtype=dtype, kv_cache_gb=0.05)
     for exact, rounded in zip(engine.score(prompts, DIGITS), half.score(prompts, DIGITS), strict=True):
-        assert exact.expected == pytest.approx(rounded.expected, abs=0.5)
+        assert exact.expected == pytest.approx(rounded.expected, abs=near)
     assert half.score(prompts, DIGITS) == [half.score([prompt], DIGITS)[0] for prompt in prompts]
 
 

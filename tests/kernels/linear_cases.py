@@ -18,7 +18,7 @@ def check_linear(device: str) -> None:
     """Near float64 as torch is, and bit-equal alone, elsewhere in the batch, and from memory with gaps."""
     generator = torch.Generator().manual_seed(0)
     for width, outputs, biased in ((64, 64, False), (17, 3, True), (200, 130, True)):
-        for dtype in (torch.float32, torch.bfloat16):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
             x, w, b = (
                 torch.randn(*shape, generator=generator).to(device, dtype)
                 for shape in ((131, width), (outputs, width), (outputs,))
@@ -38,7 +38,7 @@ def check_means(device: str) -> None:
     """The same of means, and which of torch's are taken over."""
     generator = torch.Generator().manual_seed(1)
     for width in (5, 1024, 2300):
-        for dtype in (torch.float32, torch.bfloat16):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
             x = (3 + torch.randn(70, width, generator=generator)).to(device, dtype)
             whole = row_means(x, True)
             assert whole.shape == (70, 1) and whole.dtype == dtype
