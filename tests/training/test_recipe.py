@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.guards.guarded import STANDARD, Guarded
 from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
 from adjudge.training.grpo.recipe import GrpoOptimiser, GrpoRecipe, batch_of, read_grpo_recipe
 from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.recipe import laid_over, read_recipe, recipe_of
 from adjudge.training.sft_recipe import SftOptimiser, SftRecipe
-from tests.training.runs import tiny_recipe
+from tests.training.runs import Vowels, tiny_recipe
 
 WHOLE = """
 output = "out"
@@ -48,6 +49,11 @@ def test_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
     graded = recipe.reward.parts["graded"]
     assert graded.options["rubric"] == str(tmp_path / "rubric.toml")  # type: ignore[union-attr]
     assert graded.engine.model == str(tmp_path / "judge")  # type: ignore[union-attr]
+
+
+def test_a_recipe_that_says_nothing_of_guards_has_the_standard_ones(tmp_path: Path) -> None:
+    watched = read_grpo_recipe(written(tmp_path, WHOLE)).guards.watching(Vowels())
+    assert isinstance(watched, Guarded) and [guard.name for guard in watched.guards] == list(STANDARD)
 
 
 @pytest.mark.parametrize(

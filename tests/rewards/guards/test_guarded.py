@@ -22,7 +22,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import Canary, CanaryGuard, read_canaries
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import Guard, GuardTripped
-from adjudge.rewards.guards.guarded import Guarded, GuardedState
+from adjudge.rewards.guards.guarded import STANDARD, Guarded, GuardedState
 from adjudge.rewards.guards.layer import learning
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
@@ -130,6 +130,12 @@ def test_rewards_pass_through_bit_for_bit_under_the_same_names(rows: list[list[f
     ]
     assert all(type(value) is float for value in guarded.metrics.values())
     assert guarded.metrics["guards/failed"] == 0
+
+
+def test_the_standard_guards_watch_where_none_are_named() -> None:
+    assert tuple(guard.name for guard in Guarded(Made(rank)).guards) == tuple(STANDARD)
+    assert tuple(STANDARD) == ("length", "canary", "degenerate", "injection", "collapse")
+    assert Guarded(Made(rank), []).guards == []
 
 
 def test_probes_come_at_the_first_step_and_every_so_many_after() -> None:
