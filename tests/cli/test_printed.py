@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from adjudge.cli import app
@@ -17,21 +20,29 @@ from tests.cli.driving import SHORT, TINY, Run, write_pairs
 from tests.jsonl import write_lines
 
 
-def test_models_and_every_help_page_print(run: Run) -> None:
+def test_the_models_are_told(run: Run) -> None:
     assert "smollm2-135m" in run("models").stdout
-    for command in (
-        (),
-        ("judge",),
-        ("rank",),
-        ("replay",),
-        ("score",),
-        ("prompts", "show"),
-        ("models",),
-        ("bench",),
-        ("bench", "judge"),
-    ):
-        result = run(*command, "--help")
-        assert result.returncode == 0 and "Usage" in result.stdout
+
+
+def commands(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The words of a command and what it is said to do, and of all under it."""
+    yield path, command.help
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, *path, name)
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+def test_commands_are_found_and_those_under_them() -> None:
+    assert {(), ("judge",), ("bench", "policy"), ("prompts", "show"), ("train", "house")} <= {*COMMANDS}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_help_page_says_how_a_command_is_called_and_what_it_does(command: tuple[str, ...]) -> None:
+    page = told(*command)
+    assert page.startswith(" ".join(("Usage: adjudge", *command, "[OPTIONS]")))
+    assert " ".join(COMMANDS[command].split()[:3]) in page
 
 
 def test_the_name_of_a_file_does_not_act_on_the_terminal(run: Run, tmp_path: Path) -> None:
@@ -45,8 +56,10 @@ def test_the_name_of_a_file_does_not_act_on_the_terminal(run: Run, tmp_path: Pat
 
 def told(*command: str) -> str:
     """A help page in one line, without its lines and frames."""
-    shown = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "100"}).stdout
-    return " ".join(shown.replace("│", " ").split())
+    how: dict[str, Any] = {"env": {"COLUMNS": "100"}, "prog_name": "adjudge", "catch_exceptions": False}
+    result = CliRunner().invoke(app, [*command, "--help"], **how)
+    assert result.exit_code == 0
+    return " ".join(result.stdout.replace("│", " ").split())
 
 
 def test_help_says_what_holds_where_an_option_is_left_out() -> None:
