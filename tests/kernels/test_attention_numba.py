@@ -40,7 +40,7 @@ def case_of(*lengths: int, shape: tuple[int, int, int, int] = (9, 3, 64, 64), se
 def test_attention_is_as_near_the_float64_oracle_as_dense_torch(
     shape: tuple[int, int, int, int], how: dict[str, Any]
 ) -> None:
-    for seed in (0, torch.seed() % 2**31):
+    for seed in (0, 1):
         case = case_of(*LENGTHS, shape=shape, seed=seed)
         case.assert_near_the_oracle(case.run(paged_attention, WHOLE, 16, **how), **how)
 
