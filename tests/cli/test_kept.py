@@ -17,8 +17,9 @@ from filelock import FileLock
 from typer.testing import CliRunner
 
 from adjudge.cli import app
+from adjudge.rewards.journal import Journal
 from tests.cli.driving import SHORT, TINY, Run, refused, stored, write_pairs
-from tests.jsonl import write_lines
+from tests.jsonl import read_lines, write_lines
 
 
 def test_a_run_that_was_killed_goes_on_with_nothing_lost_or_judged_twice(
@@ -145,6 +146,35 @@ def test_a_full_disk_is_one_sentence_and_the_verdicts_are_in_the_journal(
     assert len(stored(tmp_path / "j")) >= 1
     result = run("judge", "pairs.jsonl", "-o", "v.jsonl", "--journal", "j", "--resume", *TINY)
     assert result.returncode == 0 and len(stored(tmp_path / "j")) == 3
+
+
+def test_a_disk_that_fills_under_the_journal_keeps_what_was_judged_and_resume_judges_the_rest_only(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_pairs(tmp_path / "pairs.jsonl", 12)
+    command, put, judged = ("judge", "pairs.jsonl", "-o", "v.jsonl", *SHORT), Journal.put, list[str]()
+
+    def filling(self: Journal, key: str, *verdict: bytes) -> bytes:
+        if len(self) == 3:
+            self._db.execute("PRAGMA max_page_count=1")  # as many as there are
+        kept = put(self, key, *verdict)
+        judged.append(key)
+        return kept
+
+    with monkeypatch.context() as full:
+        full.setattr(Journal, "put", filling)
+        result = run(*command)
+    kept = stored(tmp_path / "v.jsonl.journal")
+    assert result.returncode == 1 and 3 <= len(kept) < 12 and list(kept) == judged
+    assert result.stderr == (
+        "adjudge: cannot write the journal of v.jsonl (database or disk is full): make room;"
+        f" {len(kept)} of 12 verdicts are kept; run again with --resume to go on\n"
+    )
+    assert {verdict["key"] for verdict in read_lines(tmp_path / "v.jsonl")} <= {*judged}
+    result = run(*command, "--resume")
+    assert result.returncode == 0 and f"{len(kept)} pairs remembered" in result.stdout, result.stderr
+    assert kept.items() < stored(tmp_path / "v.jsonl.journal").items()
+    assert [verdict["id"] for verdict in read_lines(tmp_path / "v.jsonl")] == [f"p{n}" for n in range(12)]
 
 
 def test_a_mistyped_model_costs_no_earlier_verdicts(run: Run, tmp_path: Path) -> None:
