@@ -297,17 +297,3 @@ def test_hostile_texts_are_scored_or_abstained_and_leave_room_for_the_analysis(t
     assert all(len(tiny.tokenizer.encode(shown, True)) <= tiny.max_prompt_tokens - 150 for shown in engine.asked)
     [uncut] = scripted(tiny, cut="never")[0].compare([Pair(a=HOSTILE[-1], b="b", prompt="p")])
     assert (uncut.preference, uncut.abstained) == (None, "too_long")
-
-
-def test_the_real_model_reasons_about_a_pair_and_abstains_where_it_wrote_no_score(smollm2: str) -> None:
-    engine = Engine(smollm2, kv_cache_gb=0.2)
-    judge = PairwiseJudge(
-        engine, HANNA[:1], mode="reasoned", orders="ab", attempts=1, sampling=Sampling(max_tokens=12, temperature=0.7)
-    )
-    [verdict] = judge.compare([Pair(a="The lamp went dark.", b="It was a lamp.", prompt="Write about a lamp.")])
-    aspect = verdict.aspects["relevance"]
-    print(verdict.abstained, aspect.analyses)
-    assert aspect.analyses is not None and len(aspect.analyses) == 1 and aspect.analyses[0].strip()
-    assert (verdict.preference is None) == (verdict.abstained is not None)
-    assert verdict.abstained in (None, "unparsable", "low_mass")
-    assert "<ANSWER>" in aspect.analyses[0] or verdict.abstained == "unparsable"
