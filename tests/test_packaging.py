@@ -1,0 +1,67 @@
+"""What an installation, and an archive of the sources, hold."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+setuptools = pytest.importorskip("setuptools", reason="what builds packages is not installed")
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("kernels", "engine", "rewards", "training", "bench")
+NOT_READ = "bench/results"
+"""What is there for people."""
+
+
+def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What setup.py tells setuptools."""
+    told: dict[str, Any] = {}
+    monkeypatch.setattr(setuptools, "setup", told.update)
+    monkeypatch.chdir(ROOT)
+    runpy.run_path("setup.py")
+    return told
+
+
+@pytest.fixture
+def tracked() -> set[str]:
+    """The files of the five parts that are no Python, without results."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("an archive does not say which of its files are tracked")
+    listed = subprocess.run(["git", "ls-files", *PARTS], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = {name for name in listed.stdout.splitlines() if not name.endswith(".py")}
+    return {name for name in files if not name.startswith(NOT_READ)}
+
+
+def test_every_file_that_code_reads_is_installed_with_its_package(
+    tracked: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patterns = told(monkeypatch)["package_data"]
+    folders = {package.replace(".", "/"): globs for package, globs in patterns.items()}
+    installed = {
+        str(path.resolve().relative_to(ROOT))
+        for folder, globs in folders.items()
+        for pattern in globs
+        for path in (ROOT / folder).glob(pattern)
+    }
+    assert len(tracked) > 50 and not tracked - installed
+
+
+def test_no_package_is_installed_under_another_name_than_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = told(monkeypatch)["packages"]
+    assert {"adjudge", *(f"adjudge.{part}" for part in PARTS)} < {*packages}
+    assert [name for name in packages if name != "adjudge" and not name.startswith("adjudge.")] == []
+
+
+def test_an_archive_of_the_sources_holds_every_file_that_code_reads(tracked: set[str], tmp_path: Path) -> None:
+    command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path)]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "no files found matching" not in made.stderr
+    [sources] = tmp_path.glob("*/SOURCES.txt")
+    archived = {*sources.read_text().splitlines()}
+    assert {f"adjudge/{name}" for name in tracked} <= archived
+    assert {"LICENSE", "constraints.txt", "docs/judges.md", "examples/pairs.jsonl", "tests/conftest.py"} <= archived
