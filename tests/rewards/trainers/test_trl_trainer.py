@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -66,6 +68,26 @@ def train(
     )  # fmt: skip
     trainer.train()
     return trainer
+
+
+def test_the_example_of_the_readme_makes_a_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a tiny policy in the place of a real one and what a CPU wants; nothing is trained."""
+    readme = (Path(__file__).parents[3] / "README.md").read_text()
+    [code] = re.findall(r"^```py\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    on_a_cpu = "use_cpu=True, bf16=False"
+    for shown, tried in (("Qwen/Qwen3-0.6B", "dummy:tiny-llama"), (f"),  # on a CPU also {on_a_cpu}", f"{on_a_cpu}),")):
+        assert shown in code
+        code = code.replace(shown, tried)
+    trainer, names = Mock(), dict[str, Any]()
+    monkeypatch.setattr("trl.GRPOTrainer", trainer)
+    monkeypatch.chdir(tmp_path)
+    exec(code, names)
+    [told] = trainer.call_args_list
+    assert told.args == ("dummy:tiny-llama",) and told.kwargs["args"].num_generations == 8
+    assert len(told.kwargs["train_dataset"]) == 64 and len(names["base"].known) == 1  # one prompt, one reference
+    [reward] = told.kwargs["reward_funcs"]
+    assert callable(reward) and pickle.loads(pickle.dumps(reward)) is not None
+    trainer.return_value.train.assert_called_once_with()
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
