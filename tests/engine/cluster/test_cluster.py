@@ -41,7 +41,7 @@ HALF: dict[str, Any] = {"num_cpus_per_replica": 0.5}  # room for a second cluste
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ClusterEngine]:
-    with ClusterEngine(TINY, 2, **HALF) as engine:
+    with ClusterEngine(Path(TINY), 2, **HALF) as engine:
         yield engine
 
 
@@ -87,6 +87,10 @@ def test_scores_and_texts_are_those_of_one_engine_to_the_bit(cluster: ClusterEng
 
 def test_replicas_are_as_urgent_as_who_asks_them(cluster: ClusterEngine) -> None:
     assert inside(cluster, 0, lambda it: os.nice(0)) == os.nice(0)
+
+
+def test_a_cluster_that_is_opened_by_a_path_has_its_name_as_a_text(cluster: ClusterEngine) -> None:
+    assert cluster.name == TINY
 
 
 def test_a_judge_gives_the_verdicts_of_one_engine(cluster: ClusterEngine, one: Engine) -> None:
