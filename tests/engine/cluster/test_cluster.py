@@ -305,10 +305,10 @@ def test_new_weights_reach_every_replica_and_those_that_come_back(
 
 
 def test_sleeping_replicas_say_so(cluster: ClusterEngine, one: Engine) -> None:
-    cluster.sleep()
+    asyncio.run(AsyncClusterEngine(cluster).sleep())
     with pytest.raises(AdjudgeError, match="asleep"):
         cluster.score(PROMPTS, NUMBERS)
-    cluster.wake()
+    asyncio.run(AsyncClusterEngine(cluster).wake())
     assert cluster.score(PROMPTS, NUMBERS) == one.score(PROMPTS, NUMBERS)
 
 
