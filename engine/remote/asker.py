@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Coroutine, Iterator, Sequence
 from queue import SimpleQueue
 from threading import Lock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from adjudge.engine.call import Call
 from adjudge.engine.errors import AdjudgeError, RemoteError
@@ -22,12 +22,6 @@ from adjudge.engine.remote.transport import NoAnswer, Refused, Transport
 T = TypeVar("T")
 
 _log = logging.getLogger("adjudge")
-
-
-class _Halved(NamedTuple):
-    """What is asked in the place of a question."""
-
-    halves: tuple[Question, ...]
 
 
 class Asker:
@@ -74,7 +68,7 @@ class Asker:
             asking = self._loop.start(self._ask_all(questions, left, outcomes))
         self.count(prompts=call.prompts, prompt_tokens=call.prompt_tokens + call.label_tokens)
         asking.add_done_callback(lambda _: outcomes.put((None, None)))
-        waiting, asked = set(questions), len(questions)
+        waiting = set(questions)
         refused: list[tuple[Question, Refused]] = []
         troubles: Counter[str] = Counter()
         error: Exception | None = None
@@ -86,10 +80,7 @@ class Asker:
                 if question is None:
                     break
                 waiting.discard(question)
-                if isinstance(outcome, _Halved):
-                    waiting.update(outcome.halves)
-                    asked += len(outcome.halves) - 1
-                elif isinstance(outcome, Refused):
+                if isinstance(outcome, Refused):
                     refused.append((question, outcome))
                 elif isinstance(outcome, NoAnswer):
                     # What the server says it takes is not exceeded: so that lies in the server, not in the text.
@@ -102,7 +93,7 @@ class Asker:
                     reply, computed = outcome
                     question.take(reply)
                     self.count(tokens_computed=computed)
-            if refused and len(refused) == asked:
+            if refused and len(refused) == len(questions):
                 error = RemoteError(str(refused[0][1]))
             if error is not None:
                 raise error
@@ -127,11 +118,9 @@ class Asker:
 
         async def ask(question: Question) -> None:
             try:
-                outcomes.put((question, await self._transport.post(question.path, question.body(), question.decode)))
+                outcomes.put((question, await self._transport.post(question.path, question.body, question.decode)))
             except Exception as error:
-                halves = question.halves() if isinstance(error, NoAnswer) and error.reason == "too_long" else ()
-                outcomes.put((question, _Halved(halves) if halves else error))
-                await asyncio.gather(*map(ask, halves))  # perhaps the request was too long, and no prompt of it
+                outcomes.put((question, error))
 
         asking = [asyncio.create_task(ask(question)) for question in questions]
 
