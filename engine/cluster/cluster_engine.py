@@ -166,7 +166,7 @@ class ClusterEngine(CallingFace):
 
         In a process that was forked it does nothing: they are its parent's.
         """
-        if os.getpid() != self.dispatcher.process:
+        if os.getpid() != self.dispatcher.loop.process:
             return
         atexit.unregister(self.close)
         self.dispatcher.close(drain)

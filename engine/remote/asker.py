@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any
 
 from adjudge.engine.call import Call
-from adjudge.engine.errors import AdjudgeError, RemoteError
+from adjudge.engine.errors import RemoteError
 from adjudge.engine.face import Stats
-from adjudge.engine.remote.loop_thread import LoopThread
+from adjudge.engine.loop_thread import LoopThread
 from adjudge.engine.remote.questions import Question
 from adjudge.engine.remote.transport import NoAnswer, Refused, Transport
-
-T = TypeVar("T")
 
 _log = logging.getLogger("adjudge")
 
@@ -32,13 +29,8 @@ class Asker:
 
     def __init__(self, transport: Transport, stats: Stats) -> None:
         self._transport, self._stats = transport, stats
-        self._loop = LoopThread("adjudge-remote")
-        self._closed, self._beginning, self._process = False, Lock(), os.getpid()
+        self.loop = LoopThread("adjudge-remote", "the engine is closed: open another RemoteEngine")
         self._counting = Lock()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for something else that uses the transport."""
-        return self._loop.run(work)
 
     def count(self, **more: int) -> None:
         """Add to counters of `stats`; the threads of all callers do."""
@@ -48,24 +40,13 @@ class Asker:
 
     def close(self) -> None:
         """End what is under way, which is cancelled, and close the connections."""
-        with self._beginning:  # whatever has begun is cancelled, nothing begins afterwards
-            if self._closed or os.getpid() != self._process:
-                return
-            self._closed = True
-        self._loop.cancel_all()
-        self._loop.run(self._transport.close())
-        self._loop.close()
+        self.loop.close(self._transport.close)
 
     def answers(self, call: Call, questions: list[Question], timeout: float | None) -> Iterator[tuple[int, Any]]:
         """Ask, and yield the call's answers as they come in; why some have none is logged, once a call."""
         outcomes: SimpleQueue[tuple[Question | None, Any]] = SimpleQueue()
-        if os.getpid() != self._process:
-            raise AdjudgeError("this engine was opened before the process was forked: open another RemoteEngine here")
-        with self._beginning:
-            if self._closed:
-                raise AdjudgeError("the engine is closed: open another RemoteEngine")
-            left = call.deadline(timeout) - self._transport.clock()
-            asking = self._loop.start(self._ask_all(questions, left, outcomes))
+        left = call.deadline(timeout) - self._transport.clock()
+        asking = self.loop.start(self._ask_all, questions, left, outcomes)
         self.count(prompts=call.prompts, prompt_tokens=call.prompt_tokens + call.label_tokens)
         asking.add_done_callback(lambda _: outcomes.put((None, None)))
         waiting = set(questions)

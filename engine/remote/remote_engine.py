@@ -95,7 +95,7 @@ class RemoteEngine(EngineFace):
         stats = Stats()
         self._asker = Asker(self.transport, stats)
         try:
-            card = self._asker.run(read_card(self.transport, model))
+            card = self._asker.loop.run(read_card, self.transport, model)
             kind: Kind = card.kind if api == "auto" else api
             super().__init__(Tokenizer(_tokenizer(card, tokenizer)))
             self.stats = stats

@@ -399,7 +399,7 @@ TOLD_TO_END = f"""
 import atexit, os, signal
 from adjudge import ClusterEngine
 
-atexit.register(lambda: print(cluster.dispatcher._thread.is_alive()))  # after what is registered later
+atexit.register(lambda: print(cluster.dispatcher.loop._thread.is_alive()))  # after what is registered later
 cluster = ClusterEngine({TINY!r}, 1)
 cluster.score(["once"], ["1", "2"])
 os.kill(os.getpid(), signal.SIGTERM)
