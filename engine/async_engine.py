@@ -132,6 +132,10 @@ class AsyncFace(ABC):
         """Begin a call that is prepared."""
 
     @abstractmethod
+    async def _change(self, action: Callable[[Any], None]) -> None:
+        """Do something with `engine` that wants no call under way."""
+
+    @abstractmethod
     async def close(self, drain: bool = True) -> None:
         """Take no new calls and let those under way end, or, without `drain`, fail."""
 
@@ -178,6 +182,23 @@ class AsyncFace(ABC):
             read = await asyncio.to_thread(self.face.read_for_rewards, prompts)
             embeddings = await self.embed(read, priority=priority)
         return [ModelReward.of(embedding) for embedding in embeddings]
+
+    async def update_weights(
+        self,
+        weights: Mapping[str, torch.Tensor] | str | Path | None = None,
+        *,
+        adapter: str | Path | EllipsisType | None = ...,
+    ) -> None:
+        """`update_weights` of `engine`, which wants no call under way."""
+        await self._change(lambda engine: engine.update_weights(weights, adapter=adapter))
+
+    async def sleep(self) -> None:
+        """`sleep` of `engine`, which wants no call under way."""
+        await self._change(lambda engine: engine.sleep())
+
+    async def wake(self) -> None:
+        """`wake` of `engine`."""
+        await self._change(lambda engine: engine.wake())
 
     async def __aenter__(self) -> AsyncFace:
         return self
@@ -236,28 +257,11 @@ class AsyncEngine(AsyncFace):
             "kv_blocks_used": cache.pool.usable - cache.pool.free,
         }
 
-    async def update_weights(
-        self,
-        weights: Mapping[str, torch.Tensor] | str | Path | None = None,
-        *,
-        adapter: str | Path | EllipsisType | None = ...,
-    ) -> None:
-        """`Engine.update_weights`, which wants no call under way."""
-        await self._between_steps(lambda engine: engine.update_weights(weights, adapter=adapter))
-
-    async def sleep(self) -> None:
-        """`Engine.sleep`, which wants no call under way."""
-        await self._between_steps(Engine.sleep)
-
-    async def wake(self) -> None:
-        """`Engine.wake`."""
-        await self._between_steps(Engine.wake)
-
     async def close(self, drain: bool = True) -> None:
         """Take no new calls and let those under way end, or, without `drain`, fail."""
         await asyncio.to_thread(partial(self.worker.close, drain=drain))
 
-    async def _between_steps(self, action: Any) -> None:
+    async def _change(self, action: Callable[[Any], None]) -> None:
         await asyncio.wrap_future(self.worker.between_steps(action))
 
 

@@ -1,4 +1,4 @@
-"""The prefix tree of a batch of sequences: in what order to compute them, what to keep, and what sharing saves."""
+"""The prefix tree of a batch of sequences: in what order to compute them, and what sharing saves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def order(sequences: Sequence[Tokens]) -> list[Place]:
         if len(group) == 1:
             places.append(Place(group[0], depth))
             continue
-        common = _common_prefix([sequences[index] for index in group], depth)
+        common = common_prefix([sequences[index] for index in group], depth)
         branches: dict[int, list[int]] = {}
         for index in group:
             if len(sequences[index]) == common:
@@ -39,41 +39,17 @@ def order(sequences: Sequence[Tokens]) -> list[Place]:
     return places
 
 
-def cut(sequences: Sequence[Tokens], shares: int, extra: int = 0) -> list[list[int]]:
-    """The batch's trie in subtrees of about a `shares`-th of its tokens, as the places of the sequences in them.
-
-    Each sequence counts `extra` tokens besides its own. A subtree stays whole where its stem, which every part would
-    have to repeat, is as long as all its branches. Sequences must be distinct.
-    """
-    limit = (size(sequences) + extra * len(sequences)) // shares
-    parts: list[list[int]] = []
-    stack = [(list(range(len(sequences))), 0)] if sequences else []
-    while stack:
-        group, depth = stack.pop()
-        members = [sequences[index] for index in group]
-        common = _common_prefix(members, depth)
-        tokens = size(members) - depth + extra * len(group)
-        if len(group) == 1 or tokens <= limit or common - depth >= tokens - (common - depth):
-            parts.append(group)
-            continue
-        branches: dict[int | None, list[int]] = {}
-        for index in group:
-            branches.setdefault(sequences[index][common] if len(sequences[index]) > common else None, []).append(index)
-        stack += [(branch, common) for branch in reversed(branches.values())]
-    return parts
-
-
 def size(sequences: Sequence[Tokens]) -> int:
     """Tokens of the batch's trie: what is left to compute when every shared prefix is computed once."""
     total = 0
     previous: Tokens = ()
     for tokens in sorted(sequences):
-        total += len(tokens) - _common_prefix([previous, tokens], 0)
+        total += len(tokens) - common_prefix([previous, tokens], 0)
         previous = tokens
     return total
 
 
-def _common_prefix(sequences: Sequence[Tokens], start: int) -> int:
+def common_prefix(sequences: Sequence[Tokens], start: int) -> int:
     """Length of the longest common prefix, which is known to be at least `start`."""
     low, high = start, min(map(len, sequences))
     first = sequences[0]

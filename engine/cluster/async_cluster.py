@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-from types import EllipsisType
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -42,19 +41,8 @@ class AsyncClusterEngine(AsyncFace):
         totals = {name: self.face.dispatcher.total(name) for name in TOTALS}
         return {**msgspec.structs.asdict(self.face.stats), **totals}
 
-    async def update_weights(
-        self, weights: str | Path | None = None, *, adapter: str | Path | EllipsisType | None = ...
-    ) -> None:
-        """`ClusterEngine.update_weights`, which wants no call under way."""
-        await asyncio.to_thread(self.face.update_weights, weights, adapter=adapter)
-
-    async def sleep(self) -> None:
-        """`Engine.sleep` in every replica, which wants no call under way."""
-        await asyncio.to_thread(self.face.sleep)
-
-    async def wake(self) -> None:
-        """`Engine.wake` in every replica."""
-        await asyncio.to_thread(self.face.wake)
+    async def _change(self, action: Callable[[Any], None]) -> None:
+        await asyncio.to_thread(action, self.engine)
 
     async def close(self, drain: bool = True) -> None:
         """Take no new calls and let those under way end, or, without `drain`, fail; then end the replicas."""

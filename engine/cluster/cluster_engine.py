@@ -48,7 +48,7 @@ class ClusterEngine(CallingFace):
 
     def __init__(
         self,
-        model: str = "smollm2-135m",
+        model: str | Path = "smollm2-135m",
         replicas: int = 2,
         *,
         address: str | None = None,
@@ -65,7 +65,7 @@ class ClusterEngine(CallingFace):
         options = {**engine_options, "device": device}
         if options.get("adapter") is not None:
             options["adapter"] = _absolute(options["adapter"])
-        place = _absolute(model) if source.kind in ("folder", "gguf") else model
+        place = _absolute(source.name) if source.kind in ("folder", "gguf") else source.name
         share = {"CPU": num_cpus_per_replica, "GPU": 0.0 if device == "cpu" else num_gpus_per_replica}
         with ExitStack() as begun:
             session = RaySession(address)
@@ -80,7 +80,7 @@ class ClusterEngine(CallingFace):
                 raise AdjudgeError(f"the machines of the cluster have other weights under {model}: give all the same")
             self._session = begun.pop_all()
         atexit.register(self.close, drain=False)  # before Ray ends, which the dispatcher's thread would not survive
-        self.name = model
+        self.name = source.name
         self.fingerprint = source.fingerprint
         self._heads: Heads = opened[0].heads
         self.dtype = opened[0].dtype
@@ -166,7 +166,7 @@ class ClusterEngine(CallingFace):
 
         In a process that was forked it does nothing: they are its parent's.
         """
-        if os.getpid() != self.dispatcher.process:
+        if os.getpid() != self.dispatcher.loop.process:
             return
         atexit.unregister(self.close)
         self.dispatcher.close(drain)

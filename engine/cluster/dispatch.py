@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+import time
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -21,10 +20,8 @@ from adjudge.engine.cluster.replica import Done, NotOpen, Opened, Verb
 from adjudge.engine.cluster.routing import Lane
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NotServing, QueueFull, first_of
 from adjudge.engine.face import Stats
-from adjudge.engine.forked import require_process
+from adjudge.engine.loop_thread import LoopThread, T, Work
 from adjudge.engine.worker import Deliver, Event, Piece
-
-Result = TypeVar("Result")
 
 TRIES = 3
 """Replicas that may be lost with a request before it is given up; before the last one it is sent by itself."""
@@ -44,28 +41,22 @@ class Dispatcher:
 
     def __init__(self, actors: Sequence[Any]) -> None:
         self.stats = Stats()
-        self.process = os.getpid()
+        self.loop = LoopThread("adjudge-dispatcher", "the cluster is closed and takes no more calls: open another")
         self._fleet = Fleet(actors)
         self._counters: dict[Lane, dict[str, float]] = {}
         self._orders: set[asyncio.Task[Any]] = set()
-        self._others: set[asyncio.Task[Any]] = set()
         self._drops: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
         self._alone = asyncio.Lock()
-        self._closed = self._cut = False
-        self._closing = threading.Lock()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run_loop, name="adjudge-dispatcher", daemon=True)
-        self._thread.start()
 
     def open(self) -> list[Opened]:
         """Wait until every replica has its engine; raises what keeps one from it."""
-        return self._do(self._until_closed("opening", self._fleet.open)).result()
+        return self.loop.run(self._until_closed, "opening", self._fleet.open)
 
     @property
     def serving(self) -> bool:
         """Whether orders are answered now; any thread may ask."""
-        return self._fleet.serving and not self._closed
+        return self._fleet.serving and not self.loop.closed
 
     def total(self, name: str) -> float:
         """One of `AsyncEngine.counters` over all replicas, those that were lost too, as each last told it."""
@@ -74,68 +65,25 @@ class Dispatcher:
     def start(self, order: Order, deliver: Deliver) -> Future[None]:
         """Begin an order; cancelling the future ends it. `deliver` is called in the dispatcher's thread."""
         order.deliver = deliver
-        return self._do(self._run(order))
+        return self.loop.start(self._run, order)
 
     def change(self, what: str, **changes: Any) -> Any:
         """`Fleet.change`, which wants no order under way; `what` it is called in errors."""
-        return self._do(self._until_closed(what, partial(self._change, what, **changes))).result()
+        return self.loop.run(self._until_closed, what, partial(self._change, what, **changes))
 
     def close(self, drain: bool) -> None:
         """Take no more orders, let those under way end (or, without `drain`, end them with an error), and stop.
 
         Returns when all have ended, whoever closes it first; a later call without `drain` ends them at once.
         """
-        with self._closing:
-            first, self._closed = not self._closed, True
-            if first:
-                asyncio.run_coroutine_threadsafe(self._finish(), self._loop)
-            if not drain and not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._cancel)
-        self._thread.join()
+        self.loop.close(self._fleet.close, drain=drain)
 
-    def _run_loop(self) -> None:
-        self._loop.run_forever()
-        with self._closing:
-            self._loop.close()
-
-    def _do(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
-        try:
-            require_process(self.process)
-        except AdjudgeError:
-            work.close()
-            raise
-        with self._closing:
-            if self._closed:
-                work.close()
-                raise NotServing("the cluster is closed and takes no more calls: open another")
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    async def _finish(self) -> None:
-        if self._cut:  # before what was begun just then was known
-            self._cancel()
-        try:
-            while under_way := (*self._orders, *self._others, *self._drops):  # one may begin another
-                await asyncio.gather(*under_way, return_exceptions=True)
-            await self._fleet.close()
-        finally:
-            self._loop.stop()
-
-    def _cancel(self) -> None:
-        self._cut = True
-        for task in (*self._orders, *self._others, *self._drops):
-            task.cancel()
-
-    async def _until_closed(self, what: str, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Work that is no order's, which must not be waited for when nothing goes on here any more."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._others.add(task)
+    async def _until_closed(self, what: str, work: Work[T]) -> T:
+        """Work that is no order's: whoever waits for it is told where nothing goes on here any more."""
         try:
             return await work()
         except asyncio.CancelledError:
             raise NotServing(f"the cluster was closed before {what} was done") from None
-        finally:
-            self._others.discard(task)
 
     async def _change(self, what: str, **changes: Any) -> Any:
         orders = list(self._orders)
@@ -209,7 +157,7 @@ class Dispatcher:
         except TimeoutError:
             for query in queries:
                 order.give_up(query, "timeout")
-            self._drops.add(drop := asyncio.ensure_future(self._drop(lane, stream)))
+            self._drops.add(drop := asyncio.ensure_future(self.loop.noted(self._drop, lane, stream)))
             drop.add_done_callback(self._drops.discard)
         except asyncio.CancelledError:
             await self._drop(lane, stream)
@@ -274,7 +222,7 @@ class Dispatcher:
 
     async def _paused(self, order: Order, queries: list[Query]) -> list[Query]:
         """The queries, after a moment; given up, and none, where the order has no time left."""
-        if order.deadline is None or self._loop.time() < order.deadline:
+        if order.deadline is None or time.monotonic() < order.deadline:
             await asyncio.sleep(FULL_SECONDS)
             return queries
         for query in queries:
@@ -293,7 +241,7 @@ class Dispatcher:
 
     def _stream(self, order: Order, actor: Any, queries: list[Query]) -> AsyncIterator[Any]:
         prompts = [query.tokens for query in queries]
-        rest = None if order.deadline is None else max(0.0, order.deadline - self._loop.time())
+        rest = None if order.deadline is None else max(0.0, order.deadline - time.monotonic())
         verb: Verb = "embed"
         how: dict[str, Any] = {"priority": order.priority, "timeout": rest}
         if order.sampling is not None:

@@ -86,7 +86,7 @@ class Router:
         for place, prompt in enumerate(prompts):
             places.setdefault(prompt, []).append(place)
         distinct = list(places)
-        parts = trie.cut(distinct, 2 * len(self.lanes), extra)
+        parts = cut(distinct, 2 * len(self.lanes), extra)
         routes: dict[int, Route] = {}
         for part in parts:
             blocks = [_blocks(distinct[item]) for item in part]
@@ -107,6 +107,30 @@ class Router:
             return weight * missing + forgotten + lane.load, lane.given
 
         return min(self.lanes, key=cost)
+
+
+def cut(prompts: Sequence[Tokens], shares: int, extra: int) -> list[list[int]]:
+    """The trie of some prompts in subtrees of about a `shares`-th of its tokens, as the places of the prompts in them.
+
+    Each prompt counts `extra` tokens besides its own. A subtree stays whole where its stem, which every part would have
+    to repeat, is as long as all its branches. Prompts must be distinct.
+    """
+    limit = (trie.size(prompts) + extra * len(prompts)) // shares
+    parts: list[list[int]] = []
+    stack = [(list(range(len(prompts))), 0)] if prompts else []
+    while stack:
+        group, depth = stack.pop()
+        members = [prompts[index] for index in group]
+        common = trie.common_prefix(members, depth)
+        tokens = trie.size(members) - depth + extra * len(group)
+        if len(group) == 1 or tokens <= limit or common - depth >= tokens - (common - depth):
+            parts.append(group)
+            continue
+        branches: dict[int | None, list[int]] = {}
+        for index in group:
+            branches.setdefault(prompts[index][common] if len(prompts[index]) > common else None, []).append(index)
+        stack += [(branch, common) for branch in reversed(branches.values())]
+    return parts
 
 
 def _blocks(tokens: Tokens) -> list[int]:

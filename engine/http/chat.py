@@ -18,11 +18,12 @@ from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyPrompt
 from adjudge.engine.http.errors import HttpError, too_long
+from adjudge.engine.http.limits import MOST_LOGPROBS
 from adjudge.engine.http.prompt_tokens import PromptLogprobs, check_numbers, check_whole, tokens_of, worded
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST
 from adjudge.engine.http.text_request import UNREAD, Only, TextRequest, Unread, Usage, refuse_others
-from adjudge.engine.http.texts import MOST_NUMBERS, Delta, begin, stream
+from adjudge.engine.http.texts import Delta, begin, stream
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 
 
@@ -273,7 +274,7 @@ def _options(body: ChatRequest, service: Service) -> tuple[dict[str, Any], dict[
         options["logprobs"] = body.top_logprobs
     room = service.engine.face.max_prompt_tokens
     if (told := options.get("logprobs")) is not None:  # as many tokens as one answer may tell of
-        room = max(1, min(room, MOST_NUMBERS // max(1, options.get("n", 1)) // (1 + max(0, told))))
+        room = max(1, min(room, MOST_LOGPROBS // max(1, options.get("n", 1)) // (1 + max(0, told))))
     given = (body.max_completion_tokens, body.max_tokens, room)
     options["max_tokens"] = next(value for value in given if value is not None)
     if body.response_format is not None and (form := body.response_format.form()) is not None:

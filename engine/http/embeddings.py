@@ -13,14 +13,12 @@ from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
 from adjudge.engine.embedding import Embedding
-from adjudge.engine.http.errors import HttpError
+from adjudge.engine.http.errors import at_most
 from adjudge.engine.http.inputs import InputRequest, embedded, prompts_of
+from adjudge.engine.http.limits import MOST_EMBEDDINGS
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.text_request import Usage
 from adjudge.engine.score import Reason
-
-MAX_INPUTS = 2048
-"""Inputs of one request, as OpenAI has it: embeddings are large."""
 
 
 class EmbeddingRequest(InputRequest, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -54,8 +52,7 @@ async def embeddings(
 ) -> EmbeddingResponse:
     """Read the hidden state after every input."""
     service.check_model(data.model)
-    if (count := len(prompts_of(data.input, "input"))) > MAX_INPUTS:
-        raise HttpError(400, f"input asks for {count} embeddings at once: at most {MAX_INPUTS}", param="input")
+    at_most(len(prompts_of(data.input, "input")), MOST_EMBEDDINGS, "embeddings", "input")
     found: list[Embedding]
     found, computed = await embedded(service, request, data, lambda tokens: tokens, lambda embedding: embedding)
     usage = Usage.of([(embedding.prompt_tokens, embedding.reason) for embedding in found], computed)

@@ -79,7 +79,7 @@ def http_error(error: Exception) -> HttpError:
             return HttpError(503, str(error), code="not_serving")
         case EngineFailed():
             log.error("the engine failed", exc_info=error)
-            return HttpError(503, str(error), code="engine_failed", headers={"retry-after": "1"})
+            return HttpError(503, str(error), code="engine_failed")
         case AdjudgeError():
             return HttpError(400, str(error))
         case ValidationException(extra=[{"key": key, "message": message}, *_]):
@@ -88,6 +88,12 @@ def http_error(error: Exception) -> HttpError:
             return HttpError(status, MEANINGS.get(status, error.detail), headers=error.headers or {})
     log.error("a request failed", exc_info=error)
     return HttpError(500, "the server failed at this request; its log says how")
+
+
+def at_most(count: int, most: int, what: str, field: str, *, status: int = 400) -> None:
+    """Raise an error of that status where a field asks for more of something than one request may."""
+    if count > most:
+        raise HttpError(status, f"{field} asks for {count} {what}: at most {most} in a request", param=field)
 
 
 def overflow(field: str) -> HttpError:

@@ -9,6 +9,15 @@ SLOWEST = 1000
 LATE = 5.0
 """Seconds after its timeout by which a request is read, and answered with reasons, or else is an error."""
 
+MOST_EMBEDDINGS = 2048
+"""In one answer, as OpenAI has it: they are large."""
+MOST_LABEL_LOGPROBS = 1 << 18
+"""Of labels in one answer, items times labels: as many as 64 items of the most labels have."""
+MOST_LOGPROBS = 1 << 22
+"""Of texts in one answer, some 60 bytes each until it is read: of each token its own and its alternatives'."""
+MOST_PROMPT_NUMBERS = 1 << 19
+"""About prompts' tokens in one answer, some 60 bytes each: two for a token, and one for each alternative."""
+
 
 class Limits(msgspec.Struct, frozen=True):
     """`api_key` None lets everybody in; `max_body` is in bytes; timeouts are in seconds.

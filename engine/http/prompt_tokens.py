@@ -9,14 +9,12 @@ import msgspec
 
 from adjudge.engine.completion import Completion, TokenLogprob
 from adjudge.engine.face import AnyPrompt
-from adjudge.engine.http.errors import HttpError, blame, no_answer
+from adjudge.engine.http.errors import HttpError, at_most, blame, no_answer
+from adjudge.engine.http.limits import MOST_PROMPT_NUMBERS
 from adjudge.engine.http.service import Service
 from adjudge.engine.http.spelling import LEAST, Spelling
 from adjudge.engine.http.text_request import TextRequest
 from adjudge.engine.text.tokenizer import Tokens
-
-MOST_READ = 1 << 19
-"""Numbers about prompts' tokens in one answer, some 60 bytes each: two for a token, and one for each alternative."""
 
 
 class PromptToken(msgspec.Struct, frozen=True):
@@ -38,14 +36,15 @@ def tokens_of(service: Service, prompts: Sequence[AnyPrompt], field: str) -> lis
 
 def check_numbers(tokens: int, counts: Sequence[int], asked: str) -> None:
     """Raise a 400 where an answer would tell too much of so many tokens, once with each of `counts` alternatives."""
-    _check(tokens * sum(2 + max(0, count) for count in counts), MOST_READ, "numbers", asked)
+    numbers = tokens * sum(2 + max(0, count) for count in counts)
+    at_most(numbers, MOST_PROMPT_NUMBERS, "numbers about prompts", asked)
 
 
 def echoes_of(service: Service, prompts: Sequence[AnyPrompt], tokens: Sequence[Tokens], n: int) -> list[str]:
     """What `n` texts of each prompt begin with: itself, or what its tokens read; a 400 where that is too much."""
     decode = service.engine.face.tokenizer.decode
     echoes = [prompt if isinstance(prompt, str) else decode(ids) for prompt, ids in zip(prompts, tokens, strict=True)]
-    _check(n * sum(map(len, echoes)), service.limits.max_joined, "characters", "echo")
+    at_most(n * sum(map(len, echoes)), service.limits.max_joined, "characters of prompts", "echo")
     return echoes
 
 
@@ -79,9 +78,3 @@ def worded(read: Sequence[TokenLogprob | None], count: int, spelling: Spelling) 
 def _place(read: TokenLogprob, count: int, spelling: Spelling) -> dict[int, PromptToken]:
     listed = dict(read.top[:count]) | {read.token_id: read.logprob}
     return {token: PromptToken(number(value), spelling.text(token)) for token, value in listed.items()}
-
-
-def _check(amount: int, most: int, what: str, asked: str) -> None:
-    if amount > most:
-        said = f"{asked} would put {amount} {what} of prompts into the answer: at most {most} at once"
-        raise HttpError(400, said, param=asked)

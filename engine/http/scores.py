@@ -19,15 +19,12 @@ from litestar.params import JSONBody
 
 from adjudge.engine.async_engine import Answers, in_order
 from adjudge.engine.face import AnyLabels, AnyPrompt
-from adjudge.engine.http.errors import HttpError, blame
+from adjudge.engine.http.errors import HttpError, at_most, blame
+from adjudge.engine.http.limits import MOST_LABEL_LOGPROBS
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.text_request import Usage
 from adjudge.engine.score import Score
 from adjudge.engine.text.labels import Labels, LabelSet
-
-MOST_NUMBERS = 1 << 18
-"""Log-probabilities in one answer, items times labels: as many as 64 items of the most labels have."""
-
 
 OF_AN_ID = 8
 """Characters that a token id counts as, where what is held in memory is bounded."""
@@ -66,8 +63,8 @@ class ScoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         """Raise a 413 where query and items joined are more than `longest` characters, as an id counts `OF_AN_ID`."""
         items, query = self.listed, self.query or ()
         sizes = [len(part) * (1 if isinstance(part, str) else OF_AN_ID) for part in (*items, query)]
-        if (size := sum(sizes) + (len(items) - 1) * sizes[-1]) > longest:
-            raise HttpError(413, f"query and items joined make {size}: at most {longest} in a request", param="items")
+        size = sum(sizes) + (len(items) - 1) * sizes[-1]
+        at_most(size, longest, "characters, joined with query", "items", status=413)
 
     def prompts(self) -> list[AnyPrompt]:
         """Query and item joined, for each item; raises a 400 where one is text and the other token ids."""
@@ -91,9 +88,8 @@ class ScoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         """Raise a 413 for labels of `count` prompts that come to more numbers than one answer may hold."""
         given = self.label_token_ids if self.labels is None else self.labels
         each = [len(part) for part in given or () if isinstance(part, list)]
-        if (numbers := sum(each) if each else count * len(given or ())) > MOST_NUMBERS:
-            said = f"{self.named} for {count} items come to {numbers} numbers: at most {MOST_NUMBERS} in a request"
-            raise HttpError(413, said, param=self.named)
+        numbers = sum(each) if each else count * len(given or ())
+        at_most(numbers, MOST_LABEL_LOGPROBS, f"numbers for {count} items", self.named, status=413)
 
     def label_sets(self, count: int) -> AnyLabels | Sequence[AnyLabels]:
         """The labels of `count` prompts; raises a 400 for none, both kinds, or a wrong number of lists."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from litestar import Request
 
 from adjudge.engine.async_engine import AsyncFace
-from adjudge.engine.http.errors import HttpError
+from adjudge.engine.http.errors import HttpError, at_most
 from adjudge.engine.http.limits import LATE, Limits
 from adjudge.engine.http.spelling import Spelling
 
@@ -64,10 +64,7 @@ class Service:
 
     def check_count(self, count: int, field: str) -> None:
         """Raise a 400 for a request that wants more answers than one may."""
-        if count > self.limits.max_answers:
-            raise HttpError(
-                400, f"{field} asks for {count} answers at once: at most {self.limits.max_answers}", param=field
-            )
+        at_most(count, self.limits.max_answers, "answers", field)
 
     def timeout(self, request: AnyRequest, asked: float | None) -> float:
         """Seconds that a request has left, all of them when this is first asked; raises a 400 for none at all."""

@@ -13,7 +13,8 @@ from litestar.response import Stream
 from adjudge.engine.async_engine import Answers
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.face import AnyPrompt
-from adjudge.engine.http.errors import HttpError, blame, error_body, http_error, overflow, too_long
+from adjudge.engine.http.errors import at_most, blame, error_body, http_error, overflow, too_long
+from adjudge.engine.http.limits import MOST_LOGPROBS
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import Spelling
 from adjudge.engine.http.text_request import TextRequest, Usage
@@ -22,9 +23,6 @@ from adjudge.engine.worker import Piece
 Event = tuple[int, Completion] | Piece
 
 DONE = b"data: [DONE]\n\n"
-
-MOST_NUMBERS = 1 << 22
-"""Log-probabilities in one answer, some 60 bytes each until it is read: of each token its own and its alternatives'."""
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -124,10 +122,9 @@ def _check_numbers(texts: int, options: dict[str, Any], context: int, renamed: d
     """Raise a 400 where the tokens of all texts could come with more log-probabilities than one answer may hold."""
     told, longest = options.get("logprobs"), options.get("max_tokens")
     tokens = texts * min(context, context if longest is None else longest)
-    if told is not None and (numbers := tokens * (1 + max(0, told))) > MOST_NUMBERS:
-        said = f"{texts} texts of up to {tokens // texts} tokens could come with {numbers} log-probabilities"
-        field = renamed.get("logprobs", "logprobs")
-        raise HttpError(400, f"{field}: {said}, at most {MOST_NUMBERS}: set max_tokens, or ask for less", param=field)
+    if told is not None:
+        what = f"log-probabilities, for {texts} texts of up to {tokens // texts} tokens"
+        at_most(tokens * (1 + max(0, told)), MOST_LOGPROBS, what, renamed.get("logprobs", "logprobs"))
 
 
 def stream(

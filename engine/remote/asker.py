@@ -5,29 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 from threading import Lock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 from adjudge.engine.call import Call
-from adjudge.engine.errors import AdjudgeError, RemoteError
+from adjudge.engine.errors import RemoteError
 from adjudge.engine.face import Stats
-from adjudge.engine.remote.loop_thread import LoopThread
+from adjudge.engine.loop_thread import LoopThread
 from adjudge.engine.remote.questions import Question
 from adjudge.engine.remote.transport import NoAnswer, Refused, Transport
 
-T = TypeVar("T")
-
 _log = logging.getLogger("adjudge")
-
-
-class _Halved(NamedTuple):
-    """What is asked in the place of a question."""
-
-    halves: tuple[Question, ...]
 
 
 class Asker:
@@ -38,13 +29,8 @@ class Asker:
 
     def __init__(self, transport: Transport, stats: Stats) -> None:
         self._transport, self._stats = transport, stats
-        self._loop = LoopThread("adjudge-remote")
-        self._closed, self._beginning, self._process = False, Lock(), os.getpid()
+        self.loop = LoopThread("adjudge-remote", "the engine is closed: open another RemoteEngine")
         self._counting = Lock()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for something else that uses the transport."""
-        return self._loop.run(work)
 
     def count(self, **more: int) -> None:
         """Add to counters of `stats`; the threads of all callers do."""
@@ -54,27 +40,16 @@ class Asker:
 
     def close(self) -> None:
         """End what is under way, which is cancelled, and close the connections."""
-        with self._beginning:  # whatever has begun is cancelled, nothing begins afterwards
-            if self._closed or os.getpid() != self._process:
-                return
-            self._closed = True
-        self._loop.cancel_all()
-        self._loop.run(self._transport.close())
-        self._loop.close()
+        self.loop.close(self._transport.close)
 
     def answers(self, call: Call, questions: list[Question], timeout: float | None) -> Iterator[tuple[int, Any]]:
         """Ask, and yield the call's answers as they come in; why some have none is logged, once a call."""
         outcomes: SimpleQueue[tuple[Question | None, Any]] = SimpleQueue()
-        if os.getpid() != self._process:
-            raise AdjudgeError("this engine was opened before the process was forked: open another RemoteEngine here")
-        with self._beginning:
-            if self._closed:
-                raise AdjudgeError("the engine is closed: open another RemoteEngine")
-            left = call.deadline(timeout) - self._transport.clock()
-            asking = self._loop.start(self._ask_all(questions, left, outcomes))
+        left = call.deadline(timeout) - self._transport.clock()
+        asking = self.loop.start(self._ask_all, questions, left, outcomes)
         self.count(prompts=call.prompts, prompt_tokens=call.prompt_tokens + call.label_tokens)
         asking.add_done_callback(lambda _: outcomes.put((None, None)))
-        waiting, asked = set(questions), len(questions)
+        waiting = set(questions)
         refused: list[tuple[Question, Refused]] = []
         troubles: Counter[str] = Counter()
         error: Exception | None = None
@@ -86,10 +61,7 @@ class Asker:
                 if question is None:
                     break
                 waiting.discard(question)
-                if isinstance(outcome, _Halved):
-                    waiting.update(outcome.halves)
-                    asked += len(outcome.halves) - 1
-                elif isinstance(outcome, Refused):
+                if isinstance(outcome, Refused):
                     refused.append((question, outcome))
                 elif isinstance(outcome, NoAnswer):
                     # What the server says it takes is not exceeded: so that lies in the server, not in the text.
@@ -102,7 +74,7 @@ class Asker:
                     reply, computed = outcome
                     question.take(reply)
                     self.count(tokens_computed=computed)
-            if refused and len(refused) == asked:
+            if refused and len(refused) == len(questions):
                 error = RemoteError(str(refused[0][1]))
             if error is not None:
                 raise error
@@ -127,11 +99,9 @@ class Asker:
 
         async def ask(question: Question) -> None:
             try:
-                outcomes.put((question, await self._transport.post(question.path, question.body(), question.decode)))
+                outcomes.put((question, await self._transport.post(question.path, question.body, question.decode)))
             except Exception as error:
-                halves = question.halves() if isinstance(error, NoAnswer) and error.reason == "too_long" else ()
-                outcomes.put((question, _Halved(halves) if halves else error))
-                await asyncio.gather(*map(ask, halves))  # perhaps the request was too long, and no prompt of it
+                outcomes.put((question, error))
 
         asking = [asyncio.create_task(ask(question)) for question in questions]
 

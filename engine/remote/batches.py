@@ -10,8 +10,8 @@ from adjudge.engine.text.tokenizer import Tokens
 
 T = TypeVar("T")
 
-TOKENS_AT_ONCE = 1 << 17
-"""Prompt tokens in one request, about: so many make less than a megabyte of JSON."""
+TOKENS_AT_ONCE = 1 << 16
+"""Prompt tokens in one request, unless a prompt alone has more: half a megabyte of JSON, where proxies take one."""
 
 
 def batches(by_tokens: Mapping[Tokens, Sequence[T]], at_once: int) -> Iterator[list[T]]:

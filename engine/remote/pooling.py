@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -24,8 +25,6 @@ from adjudge.engine.remote.protocols import Usage, hurry
 from adjudge.engine.remote.transport import BadReply
 from adjudge.engine.score import Reason
 from adjudge.engine.text.tokenizer import Tokens
-
-READS_AT_ONCE = 64
 
 
 class EmbeddingData(msgspec.Struct):
@@ -76,17 +75,21 @@ Indexed = TypeVar("Indexed", EmbeddingData, Classified)
 
 
 class Pooling(ABC):
-    """How one kind of server, whose model is `model`, is asked at `path`: for `at_once` prompts in a request."""
+    """How one kind of server, whose model is `model`, is asked at `path`: for `at_once` prompts in a request.
+
+    `fields` are sent besides them, and a priority where it `hurries`.
+    """
 
     path: ClassVar[str]
-    at_once: ClassVar[int] = 1
 
-    def __init__(self, model: str) -> None:
-        self.model = model
+    def __init__(self, model: str, at_once: int = 1, hurries: bool = True, **fields: Any) -> None:
+        self.model, self.at_once = model, at_once
+        self._hurries, self._fields = hurries, fields
 
-    @abstractmethod
     def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
         """The request for some prompts."""
+        body = {"model": self.model, "input": prompts, **self._fields}
+        return body | hurry(priority) if self._hurries else body
 
     @abstractmethod
     def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[Embedding] | list[ModelReward], int]:
@@ -101,15 +104,7 @@ class EmbeddingPooling(Pooling):
     """Any server with OpenAI's /v1/embeddings that takes token ids. Many scale embeddings to length 1."""
 
     path = "/v1/embeddings"
-    form: ClassVar[str] = "float"
-
-    def __init__(self, model: str) -> None:
-        super().__init__(model)
-        self._width: int | None = None
-
-    def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
-        """What every such server takes."""
-        return {"model": self.model, "input": prompts, "encoding_format": self.form}
+    _width: int | None = None
 
     def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[Embedding], int]:
         """The embeddings, all of one length as long as the engine is open."""
@@ -135,35 +130,10 @@ class EmbeddingPooling(Pooling):
         return Embedding.of(values_D, length)
 
 
-class VllmEmbeddings(EmbeddingPooling):
-    """vLLM, asked not to scale embeddings; an older one does, which changes no direction."""
-
-    form = "base64"
-
-    def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
-        """Its name for that field, and the priority."""
-        return super().body(prompts, priority) | {"use_activation": False} | hurry(priority)
-
-
-class AdjudgeEmbeddings(EmbeddingPooling):
-    """Our own server: exact, many in a request, of which each may abstain."""
-
-    at_once = READS_AT_ONCE
-    form = "base64"
-
-    def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
-        """An abstention takes no neighbour with it."""
-        return super().body(prompts, priority) | {"abstain": True} | hurry(priority)
-
-
-class VllmRewards(Pooling):
-    """vLLM; one that takes no token ids here, or is no classifier, refuses the request."""
+class RewardPooling(Pooling):
+    """vLLM's /classify, and ours; a server that takes no token ids there, or is no classifier, refuses the request."""
 
     path = "/classify"
-
-    def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
-        """The logit, not its sigmoid; every release that takes token ids here knows the field."""
-        return {"model": self.model, "input": prompts, "use_activation": False} | hurry(priority)
 
     def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[ModelReward], int]:
         """The one number of each prompt."""
@@ -179,17 +149,7 @@ class VllmRewards(Pooling):
         return ModelReward(None, reason, len(tokens))
 
 
-class AdjudgeRewards(VllmRewards):
-    """Our own server: exact, many in a request, of which each may abstain."""
-
-    at_once = READS_AT_ONCE
-
-    def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
-        """An abstention takes no neighbour with it."""
-        return super().body(prompts, priority) | {"abstain": True}
-
-
-class SglangRewards(VllmRewards):
+class SglangRewards(RewardPooling):
     """SGLang, which knows neither the model's name nor a priority here."""
 
     def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
@@ -208,13 +168,22 @@ class SglangRewards(VllmRewards):
         return rewards, sum(max(0, count.prompt_tokens - count.cached_tokens) for count in counts)
 
 
-EMBEDDINGS: dict[Kind, type[Pooling]] = {
-    "adjudge": AdjudgeEmbeddings,
-    "vllm": VllmEmbeddings,
-    "sglang": EmbeddingPooling,
-    "openai": EmbeddingPooling,
+OURS: dict[str, Any] = {"at_once": 64, "abstain": True}
+"""Our own server takes many prompts in a request, of which one that abstains takes no neighbour with it."""
+AS_THEY_ARE: dict[str, Any] = {"use_activation": False}
+"""For vLLM: a reward is the logit, not its sigmoid, and embeddings are not scaled, though an older one does that."""
+
+EMBEDDINGS: dict[Kind, Callable[[str], Pooling]] = {
+    "adjudge": partial(EmbeddingPooling, encoding_format="base64", **OURS),
+    "vllm": partial(EmbeddingPooling, encoding_format="base64", **AS_THEY_ARE),
+    "sglang": partial(EmbeddingPooling, encoding_format="float", hurries=False),
+    "openai": partial(EmbeddingPooling, encoding_format="float", hurries=False),
 }
-REWARDS: dict[Kind, type[Pooling]] = {"adjudge": AdjudgeRewards, "vllm": VllmRewards, "sglang": SglangRewards}
+REWARDS: dict[Kind, Callable[[str], Pooling]] = {
+    "adjudge": partial(RewardPooling, **AS_THEY_ARE, **OURS),
+    "vllm": partial(RewardPooling, **AS_THEY_ARE),
+    "sglang": SglangRewards,
+}
 """Other servers have no common form for a reward."""
 
 

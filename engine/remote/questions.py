@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -18,9 +17,6 @@ from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason, Score
 from adjudge.engine.text.tokenizer import Tokens
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 _encode = msgspec.json.Encoder(enc_hook=lambda number: number.item()).encode  # numpy's numbers are numbers
 
@@ -57,146 +53,81 @@ class ReadJob(ScoreJob):
 
 
 @dataclass(eq=False)
-class Question(ABC):
-    """One request."""
+class Question:
+    """One request: its body goes to a path, and `decode` has the reply, checked, with how many tokens it cost.
 
-    priority: int
+    That raises BadReply. `take` answers with a reply, and `nothing` is the reply that stands for none.
+    """
 
-    @property
-    @abstractmethod
-    def path(self) -> str:
-        """Where it goes."""
+    path: str
+    body: bytes
+    decode: Callable[[bytes], tuple[Any, int]]
+    take: Callable[[Any], None]
+    nothing: Callable[[Reason], Any]
 
-    @abstractmethod
-    def body(self) -> bytes:
-        """What it says."""
-
-    @abstractmethod
-    def decode(self, raw: bytes) -> tuple[Any, int]:
-        """The reply, checked, and how many tokens it cost; raises BadReply."""
-
-    @abstractmethod
-    def take(self, reply: Any) -> None:
-        """Answer with a reply."""
-
-    @abstractmethod
     def give_up(self, reason: Reason) -> None:
         """Answer that there is none."""
-
-    def halves(self) -> tuple[Question, ...]:
-        """Two requests for the same, each for half of it; () where it cannot be halved."""
-        return ()
+        self.take(self.nothing(reason))
 
 
-@dataclass(eq=False)
-class ReadQuestion(Question):
-    """Asks for label distributions; each goes to all (job, place in its label set) that wait for it."""
+def read_question(protocol: Protocol, asks: Mapping[Ask, Sequence[tuple[ReadJob, int]]], priority: int) -> Question:
+    """For label distributions; each goes to all (job, place in its label set) that wait for it."""
+    wanted = list(asks)
 
-    protocol: Protocol
-    asks: dict[Ask, list[tuple[ReadJob, int]]]
-
-    @property
-    def path(self) -> str:
-        """Where readings are asked for."""
-        return self.protocol.score_path
-
-    def body(self) -> bytes:
-        """The request as JSON."""
-        return _encode(self.protocol.score_body(list(self.asks), self.priority))
-
-    def decode(self, raw: bytes) -> tuple[list[Reading | Reason], int]:
-        """A reading for each ask."""
-        return self.protocol.readings(raw, list(self.asks))
-
-    def take(self, reply: Sequence[Reading | Reason]) -> None:
-        """Hand each reading to those that wait for it."""
-        for waiting, reading in zip(self.asks.values(), reply, strict=True):
+    def take(readings: Sequence[Reading | Reason]) -> None:
+        for waiting, reading in zip(asks.values(), readings, strict=True):
             for job, number in waiting:
                 job.read(number, reading)
 
-    def give_up(self, reason: Reason) -> None:
-        """All that wait abstain."""
-        self.take([reason] * len(self.asks))
-
-    def halves(self) -> tuple[Question, ...]:
-        """Half of the readings each."""
-        return tuple(replace(self, asks=part) for part in _halves(self.asks))
-
-
-@dataclass(eq=False)
-class TextQuestion(Question):
-    """Asks for the texts after prompt number `prompt`."""
-
-    protocol: Protocol
-    call: Call
-    prompt: int
-    tokens: Tokens
-    sampling: Sampling
-    seed: int | None
-    max_tokens: int
-
-    @property
-    def path(self) -> str:
-        """Where texts are asked for."""
-        return self.protocol.text_path
-
-    def body(self) -> bytes:
-        """The request as JSON."""
-        request = self.protocol.text_body(self.tokens, self.sampling, self.seed, self.max_tokens, self.priority)
-        return _encode(request)
-
-    def decode(self, raw: bytes) -> tuple[list[Text], int]:
-        """The prompt's texts."""
-        return self.protocol.texts(raw, self.tokens, self.sampling)
-
-    def take(self, reply: Sequence[Text]) -> None:
-        """A completion for each text."""
-        for sample, text in enumerate(reply):
-            completion = Completion(self.prompt, sample, **text._asdict(), prompt_tokens=len(self.tokens))
-            self.call.answer(self.prompt * self.sampling.n + sample, completion)
-
-    def give_up(self, reason: Reason) -> None:
-        """Empty texts; one that the server refuses counts as cancelled."""
-        ends: dict[Reason, FinishReason] = {"timeout": "timeout", "too_long": "too_long", "non_finite": "non_finite"}
-        self.take([Text("", (), ends.get(reason, "cancelled"))] * self.sampling.n)
+    return Question(
+        protocol.score_path,
+        _encode(protocol.score_body(wanted, priority)),
+        lambda raw: protocol.readings(raw, wanted),
+        take,
+        lambda reason: [reason] * len(wanted),
+    )
 
 
-@dataclass(eq=False)
-class PoolQuestion(Question):
-    """Asks for the hidden state or the reward of prompts; each goes to all places in the call that wait for it."""
+def text_question(
+    protocol: Protocol,
+    call: Call,
+    prompt: int,
+    tokens: Tokens,
+    sampling: Sampling,
+    seed: int | None,
+    max_tokens: int,
+    priority: int,
+) -> Question:
+    """For the texts after prompt number `prompt`; one that the server refuses counts as cancelled."""
+    ends: dict[Reason, FinishReason] = {"timeout": "timeout", "too_long": "too_long", "non_finite": "non_finite"}
 
-    pooling: Pooling
-    call: Call
-    prompts: dict[Tokens, list[int]]
+    def take(texts: Sequence[Text]) -> None:
+        for sample, text in enumerate(texts):
+            completion = Completion(prompt, sample, **text._asdict(), prompt_tokens=len(tokens))
+            call.answer(prompt * sampling.n + sample, completion)
 
-    @property
-    def path(self) -> str:
-        """Where they are asked for."""
-        return self.pooling.path
+    return Question(
+        protocol.text_path,
+        _encode(protocol.text_body(tokens, sampling, seed, max_tokens, priority)),
+        lambda raw: protocol.texts(raw, tokens, sampling),
+        take,
+        lambda reason: [Text("", (), ends.get(reason, "cancelled"))] * sampling.n,
+    )
 
-    def body(self) -> bytes:
-        """The request as JSON."""
-        return _encode(self.pooling.body(list(self.prompts), self.priority))
 
-    def decode(self, raw: bytes) -> tuple[Any, int]:
-        """An answer for each prompt."""
-        return self.pooling.answers(raw, list(self.prompts))
+def pool_question(pooling: Pooling, call: Call, prompts: Mapping[Tokens, Sequence[int]], priority: int) -> Question:
+    """For the hidden state or the reward of prompts; each goes to all places in the call that wait for it."""
+    wanted = list(prompts)
 
-    def take(self, reply: Sequence[Any]) -> None:
-        """Hand each answer to the places that wait for it."""
-        for places, answer in zip(self.prompts.values(), reply, strict=True):
+    def take(answers: Sequence[Any]) -> None:
+        for places, answer in zip(prompts.values(), answers, strict=True):
             for place in places:
-                self.call.answer(place, answer)
+                call.answer(place, answer)
 
-    def give_up(self, reason: Reason) -> None:
-        """All that wait abstain."""
-        self.take([self.pooling.abstained(reason, tokens) for tokens in self.prompts])
-
-    def halves(self) -> tuple[Question, ...]:
-        """Half of the prompts each."""
-        return tuple(replace(self, prompts=part) for part in _halves(self.prompts))
-
-
-def _halves(together: dict[Key, Value]) -> tuple[dict[Key, Value], ...]:
-    entries, middle = list(together.items()), len(together) // 2
-    return (dict(entries[:middle]), dict(entries[middle:])) if middle else ()
+    return Question(
+        pooling.path,
+        _encode(pooling.body(wanted, priority)),
+        lambda raw: pooling.answers(raw, wanted),
+        take,
+        lambda reason: [pooling.abstained(reason, tokens) for tokens in wanted],
+    )

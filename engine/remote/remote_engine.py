@@ -21,7 +21,7 @@ from adjudge.engine.remote.card import Kind, ModelCard, read_card
 from adjudge.engine.remote.completions import AdjudgeProtocol, OpenAIProtocol, VllmProtocol
 from adjudge.engine.remote.pooling import EMBEDDINGS, REWARDS, Pooling
 from adjudge.engine.remote.protocols import Ask, Protocol
-from adjudge.engine.remote.questions import PoolQuestion, Question, ReadJob, ReadQuestion, TextQuestion
+from adjudge.engine.remote.questions import Question, ReadJob, pool_question, read_question, text_question
 from adjudge.engine.remote.sglang import SglangProtocol
 from adjudge.engine.remote.transport import Transport, mend
 from adjudge.engine.sampling import Sampling
@@ -95,7 +95,7 @@ class RemoteEngine(EngineFace):
         stats = Stats()
         self._asker = Asker(self.transport, stats)
         try:
-            card = self._asker.run(read_card(self.transport, model))
+            card = self._asker.loop.run(read_card, self.transport, model)
             kind: Kind = card.kind if api == "auto" else api
             super().__init__(Tokenizer(_tokenizer(card, tokenizer)))
             self.stats = stats
@@ -149,8 +149,8 @@ class RemoteEngine(EngineFace):
         by_tokens: dict[Tokens, list[Ask]] = {}
         for ask in asks:
             by_tokens.setdefault(ask.tokens, []).append(ask)
-        questions: list[Question] = [
-            ReadQuestion(priority, self.protocol, {ask: asks[ask] for ask in together})
+        questions = [
+            read_question(self.protocol, {ask: asks[ask] for ask in together}, priority)
             for together in batches(by_tokens, min(self.protocol.reads_at_once, self._most))
         ]
         self.protocol.make_ready()
@@ -179,7 +179,7 @@ class RemoteEngine(EngineFace):
         for place, tokens in enumerate(all_tokens):
             seed = sampling.seed if seeds is None else seeds[place]
             room = min(sampling.max_tokens, self._window - len(tokens))
-            question = TextQuestion(priority, self.protocol, call, place, tokens, sampling, seed, room)
+            question = text_question(self.protocol, call, place, tokens, sampling, seed, room, priority)
             call.open += sampling.n
             if room < 1:
                 question.give_up("too_long")
@@ -241,10 +241,10 @@ class RemoteEngine(EngineFace):
                 continue
             call.asks(tokens)
             places.setdefault(tokens, []).append(place)
-        questions: list[Question] = []
-        for together in batches({tokens: [tokens] for tokens in places}, min(pooling.at_once, self._most)):
-            asked = {tokens: places[tokens] for tokens in together}
-            questions.append(PoolQuestion(priority, pooling, call, asked))
+        questions = [
+            pool_question(pooling, call, {tokens: places[tokens] for tokens in together}, priority)
+            for together in batches({tokens: [tokens] for tokens in places}, min(pooling.at_once, self._most))
+        ]
         yield from self._asker.answers(call, questions, timeout)
 
     def _require(self, pooling: Pooling) -> None:

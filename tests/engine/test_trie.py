@@ -38,26 +38,3 @@ def test_order_tells_how_much_of_each_sequence_others_share(batch: list[tuple[in
 def test_order_keeps_the_order_of_first_appearance() -> None:
     batch = [(5, 1), (2, 9), (5, 0), (2, 1)]
     assert [place.item for place in trie.order(batch)] == [0, 2, 1, 3]
-
-
-@given(sequences, st.integers(1, 6), st.integers(0, 3))
-def test_cut_gives_whole_subtrees_as_small_as_asked_for_unless_that_is_no_gain(
-    batch: list[tuple[int, ...]], shares: int, extra: int
-) -> None:
-    parts = trie.cut(batch, shares, extra)
-    assert sorted(item for part in parts for item in part) == list(range(len(batch)))
-    limit = (trie.size(batch) + extra * len(batch)) // shares
-    for part in parts:
-        members = [batch[item] for item in part]
-        others = prefixes([tokens for item, tokens in enumerate(batch) if item not in part])
-        own = prefixes(members) - others
-        stem = set.intersection(*(prefixes([tokens]) for tokens in members)) - others
-        tokens = len(own) + extra * len(part)
-        assert len(part) == 1 or tokens <= limit or len(stem) >= tokens - len(stem)
-
-
-def test_cut_keeps_siblings_together() -> None:
-    stories = [(story,) * 5 + (question,) for story in range(4) for question in (7, 8)]
-    assert trie.cut(stories, 4) == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert trie.cut([(1, 1, 1, 1, 2), (1, 1, 1, 1, 3)], 2) == [[0, 1]]
-    assert trie.cut([], 2) == []

@@ -41,7 +41,7 @@ HALF: dict[str, Any] = {"num_cpus_per_replica": 0.5}  # room for a second cluste
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ClusterEngine]:
-    with ClusterEngine(TINY, 2, **HALF) as engine:
+    with ClusterEngine(Path(TINY), 2, **HALF) as engine:
         yield engine
 
 
@@ -87,6 +87,10 @@ def test_scores_and_texts_are_those_of_one_engine_to_the_bit(cluster: ClusterEng
 
 def test_replicas_are_as_urgent_as_who_asks_them(cluster: ClusterEngine) -> None:
     assert inside(cluster, 0, lambda it: os.nice(0)) == os.nice(0)
+
+
+def test_a_cluster_that_is_opened_by_a_path_has_its_name_as_a_text(cluster: ClusterEngine) -> None:
+    assert cluster.name == TINY
 
 
 def test_a_judge_gives_the_verdicts_of_one_engine(cluster: ClusterEngine, one: Engine) -> None:
@@ -301,10 +305,10 @@ def test_new_weights_reach_every_replica_and_those_that_come_back(
 
 
 def test_sleeping_replicas_say_so(cluster: ClusterEngine, one: Engine) -> None:
-    cluster.sleep()
+    asyncio.run(AsyncClusterEngine(cluster).sleep())
     with pytest.raises(AdjudgeError, match="asleep"):
         cluster.score(PROMPTS, NUMBERS)
-    cluster.wake()
+    asyncio.run(AsyncClusterEngine(cluster).wake())
     assert cluster.score(PROMPTS, NUMBERS) == one.score(PROMPTS, NUMBERS)
 
 
@@ -395,7 +399,7 @@ TOLD_TO_END = f"""
 import atexit, os, signal
 from adjudge import ClusterEngine
 
-atexit.register(lambda: print(cluster.dispatcher._thread.is_alive()))  # after what is registered later
+atexit.register(lambda: print(cluster.dispatcher.loop._thread.is_alive()))  # after what is registered later
 cluster = ClusterEngine({TINY!r}, 1)
 cluster.score(["once"], ["1", "2"])
 os.kill(os.getpid(), signal.SIGTERM)

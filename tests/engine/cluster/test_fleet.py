@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import pytest
@@ -247,6 +249,10 @@ def asked(found: Dispatcher, **how: Any) -> list[Any]:
     return events
 
 
+def begun_change(found: Dispatcher, what: str, **changes: Any) -> Future[Any]:
+    return found.loop.start(found._until_closed, what, partial(found._change, what, **changes))
+
+
 def test_a_replica_whose_engine_fails_is_lost_though_its_process_lives(impatient: None) -> None:
     found = Dispatcher([first := Actor(), second := Actor()])
     found.open()
@@ -331,28 +337,29 @@ def test_closing_does_not_wait_for_a_replica_that_hangs(impatient: None) -> None
 def test_closing_ends_a_change_that_does_not_end(busy: float) -> None:
     found = Dispatcher([Actor(changing=1000.0)])
     found.open()
-    found._loop.call_soon_threadsafe(time.sleep, busy)  # both then come to the loop at once
-    changing = found._do(found._until_closed("update_weights", lambda: found._change("update_weights", weights="new")))
+    found.loop._loop.call_soon_threadsafe(time.sleep, busy)  # both then come to the loop at once
+    changing = begun_change(found, "update_weights", weights="new")
     found.close(drain=False)
     with pytest.raises(NotServing, match="closed before update_weights was done"):
         changing.result(20)
     found.close(drain=True)
 
 
-def test_a_dispatcher_says_so_in_a_process_that_was_forked() -> None:
+def test_a_dispatcher_says_so_in_a_process_that_was_forked(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Dispatcher([Actor()])
     found.open()
-    found.process = -1  # as it is there
-    for ask in (lambda: asked(found), lambda: found.change("sleep", asleep=True)):
-        with pytest.raises(AdjudgeError, match="this process was forked"):
-            ask()
+    with monkeypatch.context() as there:
+        there.setattr(found.loop, "process", -1)
+        for ask in (lambda: asked(found), lambda: found.change("sleep", asleep=True)):
+            with pytest.raises(AdjudgeError, match="this process was forked"):
+                ask()
     found.close(drain=True)
 
 
 def test_an_order_that_waits_for_a_change_keeps_its_deadline() -> None:
     found = Dispatcher([Actor(changing=1000.0)])
     found.open()
-    changing = found._do(found._until_closed("wake", lambda: found._change("wake", asleep=False)))
+    changing = begun_change(found, "wake", asleep=False)
     order = Order([dispatch.Query(0, (1,), None, {0})], deadline=time.monotonic() + 0.1)
     events: list[Any] = []
     found.start(order, events.append).result(20)

@@ -10,14 +10,16 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adjudge.engine import trie
 from adjudge.engine.blocks import BlockPool
 from adjudge.engine.cluster import routing
-from adjudge.engine.cluster.routing import BLOCK, Lane, Route, Router
+from adjudge.engine.cluster.routing import BLOCK, Lane, Route, Router, cut
 from adjudge.engine.engine import Engine
 from adjudge.engine.radix import RadixCache, Tokens
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.wire import pair_of
+from tests.engine.test_trie import prefixes, sequences
 
 PAIRS = Path(__file__).parents[3] / "examples/pairs.jsonl"
 
@@ -139,6 +141,29 @@ def test_equal_prompts_of_a_call_go_the_same_way_and_are_computed_once() -> None
     routes = some.route([story, blocks(9), story], extra=7)
     assert routes[0].lane is routes[2].lane
     assert (routes[0].cost, routes[2].cost) == (len(story) + 7, 7)
+
+
+@given(sequences, st.integers(1, 6), st.integers(0, 3))
+def test_cut_gives_whole_subtrees_as_small_as_asked_for_unless_that_is_no_gain(
+    batch: list[Tokens], shares: int, extra: int
+) -> None:
+    parts = cut(batch, shares, extra)
+    assert sorted(item for part in parts for item in part) == list(range(len(batch)))
+    limit = (trie.size(batch) + extra * len(batch)) // shares
+    for part in parts:
+        members = [batch[item] for item in part]
+        others = prefixes([tokens for item, tokens in enumerate(batch) if item not in part])
+        own = prefixes(members) - others
+        stem = set.intersection(*(prefixes([tokens]) for tokens in members)) - others
+        tokens = len(own) + extra * len(part)
+        assert len(part) == 1 or tokens <= limit or len(stem) >= tokens - len(stem)
+
+
+def test_cut_keeps_siblings_together() -> None:
+    stories = [(story,) * 5 + (question,) for story in range(4) for question in (7, 8)]
+    assert cut(stories, 4, 0) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert cut([(1, 1, 1, 1, 2), (1, 1, 1, 1, 3)], 2, 0) == [[0, 1]]
+    assert cut([], 2, 0) == []
 
 
 def recorded(clients: int, pairs: int) -> list[Arrival]:

@@ -178,8 +178,8 @@ def test_a_stop_string_ends_a_reply(site: Served, client: openai.OpenAI) -> None
 def test_a_chat_of_no_given_length_has_as_many_tokens_as_may_be_told_of(
     site: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adjudge.engine.http.chat.MOST_NUMBERS", 63)
-    monkeypatch.setattr("adjudge.engine.http.texts.MOST_NUMBERS", 63)
+    monkeypatch.setattr("adjudge.engine.http.chat.MOST_LOGPROBS", 63)
+    monkeypatch.setattr("adjudge.engine.http.texts.MOST_LOGPROBS", 63)
     body = {"messages": MESSAGES, "logprobs": True, "top_logprobs": 20, "ignore_eos": True}
     [choice] = site.post("/v1/chat/completions", body).json()["choices"]
     assert choice["finish_reason"] == "length" and len(choice["logprobs"]["content"]) == 3

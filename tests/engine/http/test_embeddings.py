@@ -13,8 +13,7 @@ import pytest
 
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
-from adjudge.engine.http.embeddings import MAX_INPUTS
-from adjudge.engine.http.limits import Limits
+from adjudge.engine.http.limits import MOST_EMBEDDINGS, Limits
 from tests.engine.http.serving import MODEL, Served, error_of, raw_request, served, wait_until_busy, wait_until_idle
 
 PATH = "/v1/embeddings"
@@ -71,7 +70,7 @@ def test_a_shared_beginning_is_computed_once(site: Served) -> None:
         ({"input": [True]}, 400, "input[0]", "expected"),
         ({"input": None}, 400, "input", "expected"),
         ({"input": {"text": "a"}}, 400, "input", "expected"),
-        ({"input": ["a"] * (MAX_INPUTS + 1)}, 400, "input", f"at most {MAX_INPUTS}"),
+        ({"input": ["a"] * (MOST_EMBEDDINGS + 1)}, 400, "input", f"at most {MOST_EMBEDDINGS}"),
         ({"input": "a" * 5000}, 400, "input", "length is 2048 tokens; input has at least 5000"),
         ({"input": ["b", "a" * 5000]}, 400, "input[1]", "input[1] has at least 5000"),
         ({"timeout": 1e-9}, 504, "input", "not read in time"),

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from adjudge.engine.http.scores import MOST_NUMBERS
+from adjudge.engine.http.limits import MOST_LABEL_LOGPROBS
 from adjudge.engine.remote.completions import AdjudgeProtocol
 from adjudge.engine.score import Score
 from adjudge.engine.text.labels import MOST_TOKENS, Labels, LabelSet
@@ -111,8 +111,8 @@ def test_hostile_texts_are_scored(site: Served) -> None:
         ({"labels": None, "label_token_ids": [[1], 2]}, "label_token_ids", "mixes"),
         ({"labels": None, "label_token_ids": [[1], [2]]}, "label_token_ids", "2 lists for 1 items"),
         ({"labels": None, "label_token_ids": list(range(4097))}, "label_token_ids", "4097 labels come to 4097 tokens"),
-        ({"labels": None, "label_token_ids": [[1] * 262_145]}, "label_token_ids", "come to 262145 numbers"),
-        ({"items": ["a"] * 10_000, "labels": list("0123456789" * 11)}, "labels", "10000 items come to 1100000 numbers"),
+        ({"labels": None, "label_token_ids": [[1] * 262_145]}, "label_token_ids", "asks for 262145 numbers"),
+        ({"items": ["a"] * 10_000, "labels": list("0123456789" * 11)}, "labels", "1100000 numbers for 10000 items"),
         ({"labels": ["1", "1"]}, "labels", "given twice"),
         ({"labels": [1]}, "labels[0]", "expected `str`"),
         ({"values": [1]}, "labels", "1 values for 3 labels"),
@@ -125,7 +125,7 @@ def test_hostile_texts_are_scored(site: Served) -> None:
         ({"model": "other"}, "model", "not served here"),
         ({"items": ["a"] * 10_001}, "items", "at most 10000"),
         ({"query": "a" * 100_000, "items": ["a"] * 1001}, "items", "at most"),
-        ({"query": [1] * 2000, "items": [[1]] * 7000}, "items", "joined make 112056000: at most 100000000"),
+        ({"query": [1] * 2000, "items": [[1]] * 7000}, "items", "asks for 112056000 characters, joined with query"),
     ],
 )
 def test_each_mistake_names_its_field(site: Served, change: dict[str, Any], param: str, message: str) -> None:
@@ -136,7 +136,7 @@ def test_each_mistake_names_its_field(site: Served, change: dict[str, Any], para
 
 
 def test_the_largest_request_of_a_remote_engine_is_taken() -> None:
-    assert AdjudgeProtocol.reads_at_once * MOST_TOKENS <= MOST_NUMBERS
+    assert AdjudgeProtocol.reads_at_once * MOST_TOKENS <= MOST_LABEL_LOGPROBS
 
 
 def test_null_is_the_same_as_left_out(site: Served) -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import asyncio
-import gc
 import importlib
 import math
 import sys
@@ -18,7 +16,6 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.face import Stats
 from adjudge.engine.models.dummy import tiny_tokenizer
-from adjudge.engine.remote.loop_thread import LoopThread
 from adjudge.engine.remote.protocols import Reading, bounded
 from adjudge.engine.remote.questions import ReadJob
 from adjudge.engine.text.labels import LabelSet, Read, Spelling
@@ -332,15 +329,3 @@ def test_a_text_is_that_of_its_tokens_whatever_the_server_puts_before_it(
     how: dict[str, Any] = {"max_tokens": 24, "temperature": 0.0} | options
     texts = [text.text for text in engine.generate(VARIED, **how)]
     assert [text.text for text in remote.generate(VARIED, **how)] == texts and any(texts)
-
-
-def test_a_loop_that_nobody_holds_any_more_ends_with_its_thread() -> None:
-    dropped, closed = LoopThread("dropped"), LoopThread("closed")
-    assert dropped.run(asyncio.sleep(0, "done")) == "done"
-    threads = [dropped._thread, closed._thread]
-    closed.close()
-    del dropped
-    gc.collect()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()

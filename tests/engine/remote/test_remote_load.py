@@ -14,7 +14,7 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import RemoteError
-from adjudge.engine.remote import transport
+from adjudge.engine.remote import batches, transport
 from tests.engine.remote.conftest import DIGITS, PROMPTS, Open
 from tests.engine.remote.peer import Answer, Peer, says
 
@@ -132,23 +132,25 @@ def test_requests_outlive_a_server_that_comes_back(open_remote: Open) -> None:
     assert len(server.bodies) == 5 + 6
 
 
-def test_a_request_that_is_too_long_as_a_whole_is_asked_for_in_parts(open_remote: Open, engine: Engine) -> None:
-    asked: list[int] = []
-
-    def limited(handler: Any, peer: Peer) -> bool:
-        asked.append(count := len(peer.bodies[-1]["items"]))
-        return count > 2 and says(413, b"body too large")(handler, peer)
-
-    remote, server = open_remote("adjudge", *[limited] * 9)
-    own = engine.score(PROMPTS, DIGITS)
-    for score, expected in zip(remote.score(PROMPTS, DIGITS), own, strict=True):
+def test_no_request_has_more_tokens_than_it_may_but_that_of_a_longer_prompt(
+    open_remote: Open, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "TOKENS_AT_ONCE", 40)
+    prompts = [*PROMPTS, "A longer prompt. " * 9]
+    remote, server = open_remote("adjudge")
+    own = engine.score(prompts, DIGITS)
+    for score, expected in zip(remote.score(prompts, DIGITS), own, strict=True):
         assert score.full_logprobs == pytest.approx(expected.full_logprobs, abs=1e-5)
-    assert sorted(asked) == [1, 1, 2, 2, 3, 3, 6]
-    server.script.clear()
-    server.script.extend([says(413)] * 99)
-    assert {score.reason for score in remote.score(PROMPTS, DIGITS)} == {"unsupported"}
-    server.script.clear()
-    server.script.extend([says(400, b"no such field")] * 99)
+    remote.embed(prompts)
+    for name in ("items", "input"):
+        asked = [[len(tokens) for tokens in body[name]] for body in server.bodies if name in body]
+        assert sum(map(len, asked)) == 7 and max(map(len, asked)) > 1
+        assert all(sum(lengths) <= 40 or len(lengths) == 1 for lengths in asked)
+
+
+def test_a_request_of_many_prompts_that_is_not_taken_costs_each_its_answer(open_remote: Open) -> None:
+    remote, _ = open_remote("adjudge", says(413), says(400, b"no such field"))
+    assert [score.reason for score in remote.score(PROMPTS, DIGITS)] == ["unsupported"] * 6
     with pytest.raises(RemoteError, match="no such field"):
         remote.score(PROMPTS, DIGITS)
 

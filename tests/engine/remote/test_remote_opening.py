@@ -189,7 +189,7 @@ def test_after_a_fork_an_engine_says_that_it_is_anothers(open_remote: Open) -> N
             remote.close()
             os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    assert b"opened before the process was forked" in os.read(read, 200)
+    assert b"this process was forked" in os.read(read, 200)
     assert remote.score(PROMPTS[:1], DIGITS)[0].reason is None  # here all is as it was
 
 
