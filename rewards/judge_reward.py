@@ -17,6 +17,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import place_of, shared_by
 from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.kinds import KINDS, kind_of
+from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.judges.own import OwnJudge
 from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.judges.rubric_judge import RubricJudge
@@ -86,8 +87,8 @@ class JudgeReward(Reward):
         """Whether it can be negative: a logit can, and the score of a tree whose leaves do not all weigh the same."""
         if self.source.kind == "tree":
             spec: JudgeSpec | None = self.source.spec
-            weights = self.source.judge.weights if spec is None else spec.options.get("weights", "equal")  # type: ignore[attr-defined]
-            return bool(weights != "equal")
+            weights: Any = self.source.judge.weights if spec is None else spec.options.get("weights", "equal")  # type: ignore[attr-defined]
+            return names_of(weights) != ["equal"]
         if (known := self.source.known) is None or self.source.of_pairs or self.scale == "decision":
             return self.source.kind == "scalar"
         lowest = (known.range or (0.0,))[0]

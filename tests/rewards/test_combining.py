@@ -212,6 +212,8 @@ def test_only_what_passes_the_gates_is_judged() -> None:
 
 
 def test_a_tree_whose_leaves_all_weigh_the_same_pays_nothing_below_0() -> None:
+    for equal in ("equal", ["equal"], " equal,"):
+        assert not Gated(tree(weights=equal), {"c": number}).below_zero
     assert not Gated(tree(), {"c": number}).below_zero and tree(weights="generated").below_zero
 
 
