@@ -10,12 +10,13 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from threading import Condition, Thread
+from numbers import Real
+from threading import TIMEOUT_MAX, Condition, Thread
 from typing import Any
 
 import msgspec
 
-from adjudge.engine.checking import at_least
+from adjudge.engine.checking import at_least, is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
@@ -71,8 +72,8 @@ class Buffer:
     ) -> None:
         if size < 1:
             raise AdjudgeError(f"num_generations is {size}: give the trainer's own, at least 1")
-        if not 0 <= patience < float("inf"):
-            raise AdjudgeError(f"patience is {patience}: give the seconds that a group waits for its members")
+        if not (is_number(patience, Real) and 0 <= patience <= TIMEOUT_MAX):
+            raise AdjudgeError(f"patience is {shown(patience)}: give the seconds that a group waits for its members")
         self.scorer, self.size, self.patience = scorer, size, patience
         if most is not None:
             at_least(1, most=most)
