@@ -9,11 +9,12 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.combining import OF_THE_TEXT, scored_where
+from adjudge.rewards.function_reward import Function
 from adjudge.rewards.gated import SHUT, shut_out
 from adjudge.rewards.gates import TextReward
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import inside
-from adjudge.rewards.reward import Around, GroupReward, Reward
+from adjudge.rewards.guards.layer import Around, inside
+from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.visible import readable
 from adjudge.rewards.words import count_words, is_alone
 
@@ -81,7 +82,7 @@ class SectionReward(Around):
     a `FormatReward` shuts them out, and pays what it is told to where 0 is too much for no section (a tournament).
     """
 
-    def __init__(self, reward: Reward, tag: str | None = None, *, after: str | None = None) -> None:
+    def __init__(self, reward: Reward | Function, tag: str | None = None, *, after: str | None = None) -> None:
         if tag is not None and after is not None:
             raise AdjudgeError(f'a reward sees the section "{tag}", or what comes after "{after}": give one of them')
         self.tag, self.after = tag or "answer", after

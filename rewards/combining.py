@@ -14,7 +14,7 @@ import msgspec
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
-from adjudge.rewards.function_reward import Function, FunctionReward
+from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.layer import inside
 from adjudge.rewards.reward import Column, GroupReward, ResponseReward, Reward, checked, engines_of, together
@@ -171,18 +171,7 @@ def parts_of(parts: Mapping[str, Reward | Function]) -> dict[str, Reward]:
             raise AdjudgeError(f'a part is called "{part}": give it a name without a slash')
         if part in (*TAKEN, *OF_LEVELLING):
             raise AdjudgeError(f'a part is called "{part}": that is something else in logs, rename it')
-    return {part: reward_of(reward, part) for part, reward in parts.items()}
-
-
-def reward_of(reward: Reward | Function, name: str) -> Reward:
-    """The reward, or the one that a function is; raises AdjudgeError naming the part for what cannot be one."""
-    if isinstance(reward, Reward):
-        return inside(reward, f'part "{name}"')
-    if not callable(reward):
-        raise AdjudgeError(
-            f'part "{name}" is {type(reward).__name__}: give a reward or a function, of a judge its JudgeReward'
-        )
-    return FunctionReward(reward, name)
+    return {part: inside(reward, f'part "{part}"', part) for part, reward in parts.items()}
 
 
 def scored_by(name: str, reward: Reward, groups: Sequence[Group]) -> list[GroupReward]:

@@ -11,9 +11,10 @@ import msgspec
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
-from adjudge.rewards.combining import measures_of, parts_by_name, parts_of, reward_of, scored_by, scored_where
+from adjudge.rewards.combining import measures_of, parts_by_name, parts_of, scored_by, scored_where
 from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
+from adjudge.rewards.guards.layer import inside
 from adjudge.rewards.reward import Column, GroupReward, ResponseReward, Reward, engines_of, together
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Gated(Reward):
         self.gates = parts_of(gates)
         if "reward" in self.gates:
             raise AdjudgeError('a gate is called "reward", as what it guards: give it another name')
-        self.reward = reward_of(reward, "reward")
+        self.reward = inside(reward, 'part "reward"', "reward")
         if shut is None and self.reward.below_zero:
             raise AdjudgeError(f'"{self.reward.name}" can pay less than 0, {PAID}')
         self.least, self.shut, self._chosen = least, shut or 0.0, shut is not None

@@ -152,33 +152,6 @@ class Reward(ABC):
         return for_trl(self, num_generations, deadline, **how)
 
 
-class Around(Reward):
-    """A reward around another, with its name, metrics, engines, what it can pay and whether it takes tokens."""
-
-    def __init__(self, reward: Reward) -> None:
-        self.reward, self.name = reward, reward.name
-
-    @property
-    def metrics(self) -> Mapping[str, float]:  # type: ignore[override]
-        """What the reward inside keeps."""
-        return self.reward.metrics
-
-    @property
-    def below_zero(self) -> bool:
-        """Whether the reward inside can pay less than 0."""
-        return self.reward.below_zero
-
-    @property
-    def takes_ids(self) -> bool:
-        """Whether the reward inside takes them."""
-        return self.reward.takes_ids
-
-    @property
-    def engines(self) -> tuple[EngineFace, ...]:
-        """Those of the reward inside."""
-        return self.reward.engines
-
-
 def engines_of(*owners: Reward | Reference | JudgeSource | None) -> tuple[EngineFace, ...]:
     """The engines that these have open, each once."""
     found = [engine for owner in owners if owner is not None for engine in owner.engines]

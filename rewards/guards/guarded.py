@@ -15,16 +15,17 @@ import msgspec
 from adjudge.engine.call import overdue
 from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError, reason
+from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, GuardTripped
-from adjudge.rewards.guards.layer import Layer
+from adjudge.rewards.guards.layer import Around, Layer
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
 from adjudge.rewards.guards.remembered import memory_of, recalled
-from adjudge.rewards.reward import Around, GroupReward, Reward
+from adjudge.rewards.reward import GroupReward, Reward
 
 log = logging.getLogger("adjudge")
 
@@ -98,7 +99,7 @@ class Guarded(Layer):
 
     def __init__(
         self,
-        reward: Reward,
+        reward: Reward | Function,
         guards: Sequence[Guard] | None = None,
         *,
         every: int = 100,

@@ -19,9 +19,10 @@ from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NoServer, NotServing, QueueFull, RemoteError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
+from adjudge.rewards.function_reward import Function
 from adjudge.rewards.gated import shut_out
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import Layer, layers_of
+from adjudge.rewards.guards.layer import Layer, layers_of, reward_of
 from adjudge.rewards.reward import GroupReward, Reward, checked, engines_of
 from adjudge.rewards.specification import engines_open_here
 from adjudge.rewards.trainers.call import Answer, Call
@@ -86,14 +87,16 @@ class Scorer:
     as for any other.
     """
 
-    def __init__(self, reward: Reward, deadline: float | None = None, on_failure: OnFailure = "stop") -> None:
+    def __init__(
+        self, reward: Reward | Function, deadline: float | None = None, on_failure: OnFailure = "stop"
+    ) -> None:
         if deadline is not None and not (is_number(deadline, Real) and 0 < deadline <= TIMEOUT_MAX):
             raise AdjudgeError(
                 f"deadline is {shown(deadline)}: give seconds above 0, or None to wait as long as it takes"
             )
         if on_failure not in ("stop", "abstain"):
             raise AdjudgeError(f'on_failure is "{on_failure}": choose stop or abstain')
-        self.reward = reward
+        self.reward = reward_of(reward, "the reward")
         self.deadline = deadline
         self.on_failure = on_failure
         self._turn, self._busy, self._layering = Lock(), Lock(), Lock()

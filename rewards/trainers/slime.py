@@ -22,6 +22,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.function_reward import Function
 from adjudge.rewards.grouping import text_of, turns_of
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.samples import Sample
@@ -32,7 +33,11 @@ _ABSTAINED, _REMOVED_BEFORE = "adjudge_abstained", "adjudge_removed_before"  # n
 
 
 def for_slime(
-    reward: Reward, *, deadline: float | None = None, on_failure: OnFailure = "stop", fill: float | None = None
+    reward: Reward | Function,
+    *,
+    deadline: float | None = None,
+    on_failure: OnFailure = "stop",
+    fill: float | None = None,
 ) -> Callable[..., Coroutine[Any, Any, Any]]:
     """`custom_rm` for groups (set `--group-rm`) and, where a reward compares nobody, for single samples.
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.function_reward import Function
 from adjudge.rewards.grouping import text_of, turns_of
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.samples import Sample, collected, group_of
@@ -44,7 +45,7 @@ RAW = "raw_prompt"
 
 
 def for_verl(
-    reward: Reward,
+    reward: Reward | Function,
     num_generations: int | Mapping[str, int],
     *,
     prompt: str = "prompt",
@@ -93,7 +94,7 @@ def for_verl(
 
 
 def for_verl_batch(
-    reward: Reward,
+    reward: Reward | Function,
     num_generations: int | None = None,
     *,
     prompt: str = "prompt",
