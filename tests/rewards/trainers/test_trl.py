@@ -435,6 +435,9 @@ def test_options_are_checked() -> None:
     for count in (0, 2.5, "8"):
         with pytest.raises(AdjudgeError, match="num_generations is"):
             for_trl(Relative(), count)  # type: ignore[arg-type]
+    for columns in ("rubric", 7):
+        with pytest.raises(AdjudgeError, match=f"columns is {columns!r}: give a list of names"):
+            for_trl(Relative(), columns=columns)  # type: ignore[arg-type]
 
 
 # The asynchronous form
