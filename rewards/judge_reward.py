@@ -9,17 +9,17 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import place_of, shared_by
-from adjudge.rewards.judges.judge import Judge
-from adjudge.rewards.judges.kinds import KINDS, kind_of
+from adjudge.rewards.judges.judge import Judge, check_subject
+from adjudge.rewards.judges.kinds import KINDS, kind_of, prepare
 from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.judges.own import OwnJudge
-from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.references import Reference, Referenced, StaticReference
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, engines_of, together
@@ -179,9 +179,9 @@ def subjects_of(source: JudgeSource, groups: Sequence[Group], reference: Referen
 def check_row(kind: str, row: Row, options: Mapping[str, Any]) -> None:
     """Raise AdjudgeError naming place and column where a judge by name (`KINDS`) could not read a prompt's row."""
     blank = dict.fromkeys(OWN_NAMES, "")
-    subject = kind_of(kind).subject(Row(row.place, {**row.columns, **blank}), 1, options)
-    if kind == "rubric" and "rubric" not in options and subject.rubric is None:
-        raise _without_rubric(row.place)
+    subject = kind_of(kind).subject(Row(row.place, {**row.columns, **blank}), 1)
+    if kind in KINDS and KINDS[kind].reads:
+        check_subject(prepare(kind, options)(AbsentEngine(), None), subject, row.place)
 
 
 def judged(judge: Judge[Any, Any], asked: Sequence[Asked]) -> list[Asked]:
@@ -209,17 +209,11 @@ def _subjects(source: JudgeSource, group: Group, number: int, reference: str | N
             columns[name] = builtin(group.columns[name])
     own = {"id": group.id, "prompt": group.prompt, "response": "", "story_a": "", "story_b": reference}
     row = Row(place, {**columns, **own, "reference": reference})
-    options: dict[str, Any] = {"k": judge.k} if isinstance(judge, (PersonalJudge, PersonalPairJudge)) else {}
-    if isinstance(judge, PersonalJudge) and not judge.texts:
-        options["without"] = "texts"
-    if kind is not None:
-        subject: Any = kind.subject(row, number, options)
-    else:
-        subject = pair_of(row, number) if source.of_pairs else item_of(row, number, reads)
-    if isinstance(judge, RubricJudge) and judge.rubric is None and subject.rubric is None:
-        raise _without_rubric(place)
+    subject: Any = (pair_of if source.of_pairs else item_of)(row, number, reads)
     field = "a" if source.of_pairs else "response"
-    return tuple(msgspec.structs.replace(subject, **{field: response}) for response in group.responses)
+    subjects = tuple(msgspec.structs.replace(subject, **{field: response}) for response in group.responses)
+    check_subject(judge, subjects[0], place)
+    return subjects
 
 
 def _range(judge: Judge[Any, Any] | type[Judge[Any, Any]]) -> tuple[float, float]:
@@ -238,10 +232,6 @@ def _range(judge: Judge[Any, Any] | type[Judge[Any, Any]]) -> tuple[float, float
             " first is less (infinite where there is no bound)"
         )
     return ends[0], ends[1]
-
-
-def _without_rubric(place: str) -> AdjudgeError:
-    return AdjudgeError(f'{place}: "rubric" is missing (needed by a rubric judge that has none of its own)')
 
 
 def _check_rubrics(judge: RubricJudge, groups: Sequence[Group], asked: Sequence[Asked], scale: Scale) -> None:

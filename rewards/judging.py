@@ -142,7 +142,7 @@ def _asked(data: JudgeRequest, model: str, threads: _JudgeThreads) -> tuple[list
     subjects: list[Any] = []
     for number, row in enumerate(rows, 1):
         with told(row.place):
-            subjects.append(kind.subject(row, number, options))
+            subjects.append(kind.subject(row, number))
     with told(None):
         misfit(model, asked, options)
         return rows, prepare(name, options), subjects

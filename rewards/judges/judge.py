@@ -301,6 +301,15 @@ def checked_engine(engine: EngineFace) -> EngineFace:
     return engine
 
 
+def check_subject(judge: Judge[Any, Any], subject: Pair | Item, place: str) -> None:
+    """Raise what the judge does of a subject that lacks what it reads, naming the `place` it came from."""
+    try:
+        judge.key(subject)
+    except AdjudgeError as error:
+        error.args = (f"{place}: {error}",)
+        raise
+
+
 def lasts(ruling: Verdict | PairVerdict) -> bool:
     """Whether a later run would say the same: nothing in it, not even of no weight, abstained for another's sake."""
     parts = ruling.breakdown if isinstance(ruling, Verdict) else ruling.aspects

@@ -16,13 +16,13 @@ from adjudge.rewards.imported import is_own
 from adjudge.rewards.judges.aspects import HANNA, PERSE, STORYER, aspects_of
 from adjudge.rewards.judges.options import ASKING, as_taken, check_type, how_of, names_of
 from adjudge.rewards.rows import Row
-from adjudge.rewards.wire import item_of, pair_of, reviewed_item_of, reviewed_pair_of
+from adjudge.rewards.wire import item_of, pair_of
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
     from adjudge.rewards.journal import Journal
     from adjudge.rewards.judges.judge import Judge
-    from adjudge.rewards.verdict import Item, Pair
+    from adjudge.rewards.verdict import Item
 
 Options = Mapping[str, Any]
 """The options a user gave, by name; what was left out is not in it. A program may give `Aspect`s and a `Rubric` too."""
@@ -39,37 +39,30 @@ UNTRAINED = ("rubric", "tree", "principle", "personal")
 FILES = ("rubric", "principles", "examples")
 """The options that may name files."""
 
-Read = Callable[[Row, int, Options], Any]
-"""Makes a pair or an item of a row and its number; the options may decide what a row must hold."""
-
 JudgeName = Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "personal", "scalar"]
 
 
 class Kind(msgspec.Struct, frozen=True):
     """A judge by name: whether it judges `what`, the options it takes, and what it reads of a row besides the texts.
 
-    `reads` names that as `READERS` does, `read` reads rows where options decide how. `labels` says that its scores are
-    probabilities of good, which people's labels are compared with; `gather` puts the subjects of a file together where
-    each is judged beside others.
+    `reads` names that as `READERS` does. `labels` says that its scores are probabilities of good, which people's labels
+    are compared with; `gather` puts the subjects of a file together where each is judged beside others.
     """
 
     what: Literal["pairs", "items"]
     prepare: Callable[[Options], Open]
     options: tuple[str, ...]
     reads: tuple[str, ...] = ()
-    read: Read | None = None
     labels: bool = False
     gather: Callable[[list[Any], Options], list[Any]] | None = None
 
-    def subject(self, row: Row, number: int, options: Options) -> Any:
+    def subject(self, row: Row, number: int) -> Any:
         """The pair or item of a row; raises AdjudgeError naming the row's place."""
-        if self.read is not None:
-            return self.read(row, number, options)
-        return pair_of(row, number) if self.what == "pairs" else item_of(row, number, self.reads)
+        return (pair_of if self.what == "pairs" else item_of)(row, number, self.reads)
 
     def subjects(self, rows: Iterable[Row], options: Options) -> list[Any]:
         """The same of all rows of a file."""
-        subjects = [self.subject(row, number, options) for number, row in enumerate(rows, 1)]
+        subjects = [self.subject(row, number) for number, row in enumerate(rows, 1)]
         return subjects if self.gather is None else self.gather(subjects, options)
 
 
@@ -226,22 +219,6 @@ def _accompanied(items: list[Item], options: Options) -> list[Any]:
     return list(accompanied(items, options.get("partners", 4), options.get("seed", 0)))
 
 
-def _read_personal(row: Row, number: int, options: Options) -> Item:
-    from adjudge.rewards.judges.personal import last_reviews
-
-    item = reviewed_item_of(row, number, texts="without" not in options)
-    last_reviews(item, options.get("k", 3), row.place)
-    return item
-
-
-def _read_personal_pair(row: Row, number: int, options: Options) -> Pair:
-    from adjudge.rewards.judges.personal import last_comparisons
-
-    pair = reviewed_pair_of(row, number)
-    last_comparisons(pair, options.get("k", 1), row.place)
-    return pair
-
-
 def _tree(options: Options) -> Open:
     written = names_of(options.get("weights")) == ["generated"]
     theirs = {name: options[name] for name in ("attempts", "seed") if written and name in options}  # the weights' too
@@ -266,13 +243,9 @@ KINDS: dict[str, Kind] = {
     "scalar": Kind("items", partial(_opening, "scalar"), ("cut",)),
     "rubric": Kind("items", partial(_opening, "rubric"), ("rubric", "scheme", "form", *ASKING), ("rubric",)),
     "tree": Kind("items", _tree, ("weights", "form", "without", *ASKING), ("genre", "task")),
-    "personal": Kind("items", partial(_opening, "personal"), ("k", "without", *ASKING), ("reviews",), _read_personal),
+    "personal": Kind("items", partial(_opening, "personal"), ("k", "without", *ASKING), ("reviews",)),
     "personal of pairs": Kind(
-        "pairs",
-        partial(_opening, "personal of pairs"),
-        ("k", "aspects", "orders", *ASKING),
-        ("reviews",),
-        _read_personal_pair,
+        "pairs", partial(_opening, "personal of pairs"), ("k", "aspects", "orders", *ASKING), ("reviews",)
     ),
     "principle": Kind("items", partial(_opening, "principle"), ("principles", *ASKING), labels=True),
     "debate": Kind("items", _debate, ("examples", "k", "override", "without", *ASKING), labels=True),
