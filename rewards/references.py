@@ -200,11 +200,9 @@ class DynamicReference(Reference):
             wanted = [asked[key] for key in keys]
             seeds = [seed_of(self.seed, _as_prompt(prompt), 0, attempt) for prompt in wanted]
             for place, completion in self.engine.generate_iter(wanted, self.sampling, seeds=seeds):
-                key, ended = keys[place], completion.finish_reason
-                if ended != "stop" and ended != "length":
-                    reasons[key] = ended
-                elif not completion.text.strip():
-                    reasons[key] = "unparsable"
+                key = keys[place]
+                if completion.missing or not completion.text.strip():
+                    reasons[key] = completion.missing or "unparsable"
                 else:
                     reasons.pop(key, None)
                     self._keep(key, Referenced(well_formed(completion.text.strip())), journal)

@@ -162,9 +162,9 @@ class Reasoned(Asking):
 
     def _read(self, question: Question, prompts: Sequence[Prompt], completion: Completion) -> Answer:
         """The scores that a text holds; they abstain alike if it does not."""
-        count, ended = question.answers, completion.finish_reason
-        if ended != "stop" and ended != "length":
-            scores = [Score.abstained(question.labels.labels, ended, completion.prompt_tokens)] * count
+        count = question.answers
+        if completion.missing:
+            scores = [Score.abstained(question.labels.labels, completion.missing, completion.prompt_tokens)] * count
         else:
             forms = [msgspec.structs.replace(self.form, which=which, count=count) for which in range(count)]
             scores = self.engine.read_answers(prompts, [completion] * count, question.labels, forms)

@@ -103,12 +103,8 @@ class Weighing:
         sampling = msgspec.structs.replace(SAMPLING, json_schema=schema(names))
         seeds = [int(content_key(seed=self.seed, prompt=prompt, attempt=attempt)[:16], 16) for prompt in shown]
         for place, completion in self.engine.generate_iter(shown, sampling, seeds=seeds):
-            ended = completion.finish_reason
-            if ended == "stop" or ended == "length":
-                values = read_weights(completion.text, names, whole=self.whole)
-                yield keys[place], Weights(values, None if values else "unparsable")
-            else:
-                yield keys[place], Weights(abstained=ended)
+            values = None if completion.missing else read_weights(completion.text, names, whole=self.whole)
+            yield keys[place], Weights(values, None if values else completion.missing or "unparsable")
 
     def _recall(self, keys: Collection[str]) -> None:
         """Forget what another time may go well, and read what the journal has."""
