@@ -19,7 +19,8 @@ from adjudge.rewards.engine_choice import EngineChoice
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
 from adjudge.rewards.imported import imported, is_own
-from adjudge.rewards.judge_reward import JudgeReward, Scale, check_row
+from adjudge.rewards.judge_reward import JudgeReward, Scale
+from adjudge.rewards.judged import check_row
 from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.judges.kinds import FILES, kind_of, of_pairs, prepare, usual
 from adjudge.rewards.references import DynamicReference, Reference, StaticReference
