@@ -214,7 +214,7 @@ def _ensemble(options: Options) -> Open:
 
 
 def _accompanied(items: list[Item], options: Options) -> list[Any]:
-    from adjudge.rewards.judges.ensemble_judge import accompanied
+    from adjudge.rewards.judges.ensemble import accompanied
 
     return list(accompanied(items, options.get("partners", 4), options.get("seed", 0)))
 
