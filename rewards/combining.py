@@ -47,7 +47,23 @@ TURNED = "which turns the sign of a product: leave it out, or make it a sum"
 _log = logging.getLogger("adjudge")
 
 
-class Combined(Reward):
+class OfParts(Reward):
+    """A reward made of others, its `parts` by name."""
+
+    parts: Mapping[str, Reward]
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """Those of all parts, each once."""
+        return engines_of(*self.parts.values())
+
+    @property
+    def takes_ids(self) -> bool:
+        """Whether a part takes them."""
+        return any(part.takes_ids for part in self.parts.values())
+
+
+class Combined(OfParts):
     """Rewards made of `parts` by name, each a `Reward` or a function (see `FunctionReward`).
 
     The parts of the breakdown are each part's reward under its name and its own parts under "name/…"; so are measures,
@@ -60,16 +76,6 @@ class Combined(Reward):
     def __init__(self, parts: Mapping[str, Reward | Function], name: str) -> None:
         self.parts = parts_of(parts)
         self.name = name
-
-    @property
-    def engines(self) -> tuple[EngineFace, ...]:
-        """Those of all parts, each once."""
-        return engines_of(*self.parts.values())
-
-    @property
-    def takes_ids(self) -> bool:
-        """Whether a part takes them."""
-        return any(part.takes_ids for part in self.parts.values())
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order; every part scores all groups at one go."""
