@@ -208,28 +208,6 @@ def checked_sampling(sampling: Sampling | None) -> Sampling | None:
     return sampling
 
 
-def open_asking(
-    engine: EngineFace,
-    mode: Mode,
-    sampling: Sampling | None,
-    *,
-    form: AnswerFormat,
-    attempts: int,
-    n: int,
-    seed: int,
-    min_mass: float,
-) -> Asking:
-    """How a judge of that mode asks; raises AdjudgeError for an unknown one, and for a sampling that is not used."""
-    checked_sampling(sampling)
-    if mode == "reasoned":
-        return Reasoned(engine, sampling or SAMPLING, form=form, attempts=attempts, n=n, seed=seed, min_mass=min_mass)
-    if mode != "direct":
-        raise AdjudgeError(f'mode is "{mode}": choose direct or reasoned')
-    if sampling is not None:
-        raise AdjudgeError('sampling was given to a judge that writes nothing: give it mode="reasoned"')
-    return Direct(engine)
-
-
 def _mean(samples: Sequence[Answer], labels: Labels, min_mass: float) -> Answer:
     """One answer of several analyses."""
     columns = list(zip(*(answer.scores for answer in samples), strict=True))
