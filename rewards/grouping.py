@@ -39,27 +39,25 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[
     return shared, {name: values for name, values in columns.items() if name not in shared}
 
 
-def turns_of(text: Text, place: str) -> tuple[tuple[str, str], ...]:
-    """The turns of a conversation, each (role, text); () for a text. Raises AdjudgeError as `text_of` does."""
-    if isinstance(text, str):
-        return ()
-    text_of(text, place)
-    return tuple((str(message.get("role")), _content(message, place)) for message in text)
+def prompt_of(prompt: Text, place: str, system: str | None = None) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """What a prompt says, and the turns of a conversation, each (role, text); () for a text.
+
+    A conversation says what its messages do, each after its role where there are several, without a first one of the
+    system that says `system`. Raises AdjudgeError naming `place` for what is neither.
+    """
+    if isinstance(prompt, str):
+        return exact(prompt), ()
+    if not isinstance(prompt, Sequence) or not all(isinstance(message, Mapping) for message in prompt):
+        raise AdjudgeError(f'{place} is {_described(prompt)}: give a string, or messages {{"role": …, "content": …}}')
+    messages: list[Mapping[str, Any]] = list(prompt)  # type: ignore[arg-type]
+    turns = tuple((str(message.get("role")), _content(message, place)) for message in messages)
+    said = turns[1:] if turns[1:] and turns[0] == ("system", system) else turns
+    return said[0][1] if len(said) == 1 else "\n\n".join(f"{role}: {text}" for role, text in said), turns
 
 
 def text_of(text: Text, place: str) -> str:
-    """A text as it is; of a conversation the text of its messages, each after its role where there are several.
-
-    Raises AdjudgeError naming `place` for what is neither.
-    """
-    if isinstance(text, str):
-        return exact(text)
-    if not isinstance(text, Sequence) or not all(isinstance(message, Mapping) for message in text):
-        raise AdjudgeError(f'{place} is {_described(text)}: give a string, or messages {{"role": …, "content": …}}')
-    messages: list[Mapping[str, Any]] = list(text)  # type: ignore[arg-type]
-    if len(messages) == 1:
-        return _content(messages[0], place)
-    return "\n\n".join(f"{message.get('role')}: {_content(message, place)}" for message in messages)
+    """What a text or a conversation says; raises AdjudgeError as `prompt_of` does."""
+    return prompt_of(text, place)[0]
 
 
 def exact(text: str) -> str:

@@ -16,7 +16,7 @@ from adjudge.engine.score import UNKEPT, Reason
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import Text, place_of, shared_by, text_of, turns_of
+from adjudge.rewards.grouping import Text, place_of, prompt_of, shared_by
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges.asking import room_for, seed_of
 from adjudge.rewards.specification import EngineSpec, OpenedHere, awake
@@ -134,11 +134,8 @@ class DynamicReference(Reference):
         Called before training it leaves nothing to be written in a step, in which a short deadline would pass
         meanwhile. `each` is called whenever a text is there.
         """
-        groups = [
-            Group(text_of(prompt, place), ("",), conversation=turns_of(prompt, place))
-            for place, prompt in ((f"prompts[{number}]", prompt) for number, prompt in enumerate(prompts))
-        ]
-        self._of(groups, journal, each)
+        asked = [prompt_of(prompt, f"prompts[{number}]") for number, prompt in enumerate(prompts)]
+        self._of([Group(text, ("",), conversation=turns) for text, turns in asked], journal, each)
 
     def _of(self, groups: Sequence[Group], journal: Journal | None, each: Callable[[], object]) -> list[Referenced]:
         keys = [self.key(group) for group in groups]

@@ -10,7 +10,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import Text, columns_of, exact, is_column, listed, same, text_of, turns_of
+from adjudge.rewards.grouping import Text, columns_of, exact, is_column, listed, prompt_of, same, text_of
 from adjudge.rewards.rows import id_text, missing
 
 Turns = Literal["all", "own", "last"]
@@ -52,14 +52,15 @@ def samples_of(
         kept = {name: listed(name, each, count) for name, each in columns.items() if is_column(each)}
     else:
         kept = {name: _column(name, columns, count) for name in wanted}
+    asked = [prompt_of(one, f"prompts[{place}]", system) for place, one in enumerate(listed("prompts", prompts, count))]
     return [
         Sample(
-            text_of(_after(system, prompt), f"prompts[{place}]"),
+            prompt,
             text_of(_judged(completion, turns), f"completions[{place}]"),
             {name: values[place] for name, values in kept.items()},
-            turns_of(prompt, f"prompts[{place}]"),
+            conversation,
         )
-        for place, (prompt, completion) in enumerate(zip(listed("prompts", prompts, count), completions, strict=True))
+        for place, ((prompt, conversation), completion) in enumerate(zip(asked, completions, strict=True))
     ]
 
 
@@ -194,15 +195,6 @@ def _runs(
 def _there(value: Any) -> Any:
     """The value, None where it is `missing`."""
     return None if missing(value) else value
-
-
-def _after(system: str | None, prompt: Any) -> Any:
-    """What follows a system's turn of that text, where a conversation begins with it, whatever else the turn has."""
-    if system is None or isinstance(prompt, str) or not isinstance(prompt, Sequence) or not prompt[1:]:
-        return prompt
-    first = prompt[0]
-    says = isinstance(first, Mapping) and (first.get("role"), first.get("content")) == ("system", system)
-    return prompt[1:] if says else prompt
 
 
 def _judged(completion: Any, turns: Turns) -> Any:

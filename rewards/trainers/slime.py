@@ -23,7 +23,7 @@ from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.function_reward import Function
-from adjudge.rewards.grouping import text_of, turns_of
+from adjudge.rewards.grouping import prompt_of, text_of
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.samples import Sample
 from adjudge.rewards.trainers.buffer import Buffer, waited
@@ -95,7 +95,7 @@ def _sample(sample: Any, place: int) -> Sample:
     if isinstance(sample.label, str) and sample.label:
         columns["reference"] = sample.label
     where, response = f"samples[{place}].prompt", sample.response or ""
-    prompt, turns = text_of(sample.prompt, where), turns_of(sample.prompt, where)
+    prompt, turns = prompt_of(sample.prompt, where)
     return Sample(prompt, text_of(response, f"samples[{place}].response"), columns, turns)
 
 

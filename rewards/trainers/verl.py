@@ -24,7 +24,7 @@ from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.function_reward import Function
-from adjudge.rewards.grouping import text_of, turns_of
+from adjudge.rewards.grouping import prompt_of, text_of
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.samples import Sample, collected, group_of
 from adjudge.rewards.trainers.buffer import Buffer, Member, waited
@@ -135,12 +135,12 @@ def for_verl_batch(
 def _sample(data_source: Any, response: Any, truth: Any, info: Any, prompt: str) -> Sample:
     raw = isinstance(info, Mapping) and info.get(prompt) is None and info.get(RAW) is not None
     key = RAW if raw else prompt
-    asked, where = _known(info, key), f'extra_info["{key}"]'
+    asked, turns = prompt_of(_known(info, key), f'extra_info["{key}"]')
     columns = {name: value for name, value in info.items() if name not in (prompt, RAW)}
     columns |= {"data_source": data_source, "ground_truth": truth}
     if isinstance(truth, str) and truth:
         columns["reference"] = truth
-    return Sample(text_of(asked, where), text_of(response, "solution_str"), columns, turns_of(asked, where))
+    return Sample(asked, text_of(response, "solution_str"), columns, turns)
 
 
 def _known(info: Any, name: str) -> Any:
