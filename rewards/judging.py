@@ -136,7 +136,7 @@ def _asked(data: JudgeRequest, model: str, threads: _JudgeThreads) -> tuple[list
     kind = KINDS[name]
     if kind.what != field:
         raise HttpError(400, f"the judge {asked} reads {kind.what}, not {field}", param=field)
-    options = data.options(kind)
+    options = data.options
     if asked in LOOKING or "aspects" in options:
         options["aspects"] = threads.aspects(data.aspects, PERSE if asked == "personal" else ())
     subjects: list[Any] = []

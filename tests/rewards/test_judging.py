@@ -211,7 +211,7 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
         ("judge", {"judge": "poet", "pairs": [PAIR]}, "judge", "invalid enum value 'poet': choose pairwise, "),
         ("judge", {"judge": "own_evil:Judge", "pairs": [PAIR]}, "judge", "invalid enum value 'own_evil:Judge': choose"),
         ("rewards", {"judge": "own_evil:Judge", "groups": [GROUP]}, "judge", "no field"),
-        ("judge", {"pairs": [PAIR], "scheme": "fixed"}, "scheme", "scheme is for the judges rubric: leave it out"),
+        ("judge", {"pairs": [PAIR], "scheme": "fixed"}, "scheme", "scheme is for judge rubric: leave it out"),
         ("judge", {"judge": "rubric", "rubric": "/etc/passwd", "items": [ITEM]}, "rubric", "invalid enum value"),
         ("judge", {"judge": "rubric", "items": [ITEM]}, "items", '"rubric" is missing'),
         ("judge", {"judge": "tree", "items": [ITEM], "language": "../rubric/en"}, "language", "choose from en, zh"),
