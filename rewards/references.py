@@ -99,16 +99,16 @@ class DynamicReference(Reference):
     ) -> None:
         self.spec = engine if isinstance(engine, EngineSpec) else None
         self.sampling, self.seed, self.attempts, self.chat = sampling, seed, attempts, chat
-        self._given = None if isinstance(engine, EngineSpec) else engine
-        self._here: OpenedHere[EngineFace] = OpenedHere()
+        self._here: OpenedHere[EngineFace] = OpenedHere(None if isinstance(engine, EngineSpec) else engine)
         self.known: dict[str, Referenced] = {}
-        if self._given is not None:
-            room_for(sampling, self._given, attempts=attempts)
+        if not isinstance(engine, EngineSpec):
+            room_for(sampling, engine, attempts=attempts)
 
     @property
     def engine(self) -> EngineFace:
         """The base model's engine, open; one from a specification is this process's own, and awake."""
-        return awake(self._here.or_open(self._open)) if self._given is None else self._given
+        engine = self._here.or_open(self._open)
+        return engine if self.spec is None else awake(engine)
 
     def _open(self) -> EngineFace:
         assert self.spec is not None
@@ -119,8 +119,7 @@ class DynamicReference(Reference):
     @property
     def engines(self) -> tuple[EngineFace, ...]:
         """The base model's engine, if it is open."""
-        opened = self._here.opened if self._given is None else self._given
-        return () if opened is None else (opened,)
+        return () if self._here.opened is None else (self._here.opened,)
 
     def of(self, groups: Sequence[Group], journal: Journal | None = None) -> list[Referenced]:
         """The reference of each group, in order; those not known yet are written together."""
@@ -218,11 +217,6 @@ class DynamicReference(Reference):
         asked = self.engine.chat([Message(cast(Role, role), _data(text)) for role, text in turns])
         [fitted], _ = self.engine.fit([Prompt((*asked.segments, *begun))], reserve)
         return fitted
-
-    def __getstate__(self) -> dict[str, object]:
-        if self.spec is None:
-            raise AdjudgeError("a reference written by an open engine cannot be pickled: make it from an EngineSpec")
-        return self.__dict__
 
 
 def _is_askable(group: Group) -> bool:

@@ -236,7 +236,7 @@ def test_an_engine_that_the_judge_and_the_base_model_share_is_one(tiny: Engine) 
 
 
 def test_a_reward_made_from_an_open_judge_says_why_it_cannot_be_pickled(tiny: Engine) -> None:
-    with pytest.raises(AdjudgeError, match="make it from a JudgeSpec"):
+    with pytest.raises(AdjudgeError, match="open PointwiseJudge cannot be pickled: make it from its JudgeSpec"):
         pickle.dumps(JudgeReward(PointwiseJudge(tiny)))
 
 
