@@ -33,19 +33,15 @@ class JudgeReward(Judged):
     """The verdict of a judge on each response: its score, or of a judge of pairs the preference over the reference.
 
     `judge` is open, or a specification: then it is opened at the first call, and the reward can be pickled. All groups
-    of a call go into the judge at one go, so that all their prompts share one trie. What else a judge reads comes from
-    the group's columns by the names that files have (`rubric` or `checklist`, `reviews`, `genre`, `task`). References
-    come from `reference`; without it from the group, where a judge of pairs must find one.
+    of a call go into the judge at one go. What else a judge reads comes from the group's columns by the names that
+    files have (`rubric` or `checklist`, `reviews`, `genre`, `task`), references from `reference` or the group.
 
     `scale` says what becomes of the judge's number:
-    - "unit" (default): its share of the judge's `range`, in [0, 1]: P(1) of a principle or debate judge, the
-      reward of a rubric (QuRL), (s − 1)/4 of aspects, (s − 1)/9 of a personal score, s/10 of a tree (beyond [0, 1]
-      where leaves have negative weights), the probability of being better than the reference. A reward model's logit
-      stays as it is, and so does what else has no bounds.
+    - "unit" (default): its share of the judge's `range`, in [0, 1] (beyond it for a tree with negative weights); what
+      has no bounds, as a reward model's logit, stays as it is.
     - "own": as the judge gives it; of a rubric the weighted mean on its scale (Igniting: 1 to 3).
     - "decision": 1 or 0. P(1) > 0.5 as in Igniting; of a rubric whether the text is acceptable; of pairs whether the
-      response is preferred. Its flaw: a group of which all are good, or none, teaches nothing, and a text at .49 and
-      one at .01 get the same; "unit" keeps the difference.
+      response is preferred. A group of which all are good, or none, teaches nothing then.
 
     The parts are those of the verdict; measures are the label mass ("mass"), the position bias of pairs ("bias"), the
     response's length ("words") and whether it was shortened ("truncated"). Raises AdjudgeError for what is no judge,

@@ -65,30 +65,21 @@ class GuardedState(msgspec.Struct, frozen=True):
 
 
 class Guarded(Layer):
-    """A reward that passes another's through as they are (`checked`), while guards watch it.
+    """A reward that passes another's through as they are (`checked`), while guards watch it; put it outermost.
 
-    Every call is a step, the first is 1, also where a trainer's adapter has to ask the reward inside several times; at
-    the first and at every `every`-th after it the guards probe the reward with texts of their own, which costs as much
-    as scoring them (the standard guards: 336 texts on 12 prompts). The call returns after that, or at a trainer's
-    deadline: the rewards, which are there first, are kept then. A guard that has no time left goes on with what it
-    knew and probes after the next step, as the first; one that has not had enough `TRIES` times is left out until the
-    next time, with a warning. (What no engine of ours answers is not cut short: the next step waits for it.)
-    `guards` are the standard ones by default. After each call `metrics` has the same names:
-    `guards/<guard>/<measure>` (NaN for what cannot be told yet), `guards/over` = how many measures
-    are above their limits, `guards/failed` = how often a guard has failed so far, and `guards/seconds` = how long the
-    guards took this time; before them those of the reward inside. Put it outermost: trainers log what the reward that
-    they are given has. While `learning` is False, as for held-out prompts in a recipe's run, a call is no step, the
-    guards see nothing of it, and `metrics` has none of theirs. A reward that looks for tags (`FormatReward`,
-    `SectionReward`) is probed in a `form`, with the guards' texts in the place of its {text}, such as
-    "<think>So.</think><answer>{text}</answer>": without one no such text has them, and nothing can be told.
+    Every call is a step, the first is 1. At the first and every `every`-th after it the guards probe the reward with
+    texts of their own (the standard guards: 336 texts on 12 prompts), after its rewards are there and until a trainer's
+    deadline; one that has no time left probes after the next step, and after `TRIES` such steps not until the next
+    time, with a warning. Where the reward looks for tags (`FormatReward`, `SectionReward`) `form` puts them around:
+    "<think>So.</think><answer>{text}</answer>". While `learning` is False, as for held-out prompts, a call is no step.
 
-    A measure that crosses its limit is a warning in the log, once until it has been below again. For guards named in
-    `stop_on`, `GuardTripped` is raised instead of returning, on every step that finds one above its limit; with
-    `raises` False, as in a recipe's run, the rewards are returned and it is left in `tripped` until the next step, for
-    the trainer to save what there is before it ends. Nothing else that happens in a guard costs a reward: it
-    is logged, and the rewards are returned.
-    It pickles with its guards' state where the reward and the guards do. `state` alone is plain data:
-    keep it with a checkpoint and set it again; a guard goes on with what it `remembers`.
+    `metrics` has those of the reward inside, `guards/<guard>/<measure>` (NaN for what cannot be told yet),
+    `guards/over` = how many measures are above their limits, `guards/failed` = how often a guard has failed so far, and
+    `guards/seconds` = how long the guards took this time. A measure that crosses its limit is a warning, once until it
+    has been below again; for guards named in `stop_on` `GuardTripped` is raised on every such step or, with `raises`
+    False, left in `tripped` until the next step. Nothing else that happens in a guard costs a reward. `state` is plain
+    data to keep with a checkpoint and to set again.
+
     Raises AdjudgeError for a guard that is there twice, for a `stop_on` that is not there, and for a `form` without
     {text}.
     """

@@ -44,22 +44,17 @@ class Member(msgspec.Struct, frozen=True):
 class Buffer:
     """Waits for the `size` members of a group, then scores them as one; any thread may `put`.
 
-    A group that is not whole `patience` seconds after its first member came is scored as it is, with a warning in the
-    log, so that a sample that was lost on its way costs the others their time and not the run. (Who comes later still
-    begins the next group of that name.) Time in which the reward is busy does not count: the trainer may have no room
-    to send the others meanwhile. Groups that are ready while the reward is busy are scored together, which is one step
-    to guards and length trends; a mistake in one of them is raised to its own members, and the others get their
-    rewards.
+    A group that is not whole `patience` seconds after its first member came is scored as it is, with a warning; time in
+    which the reward is busy does not count. Groups that are ready while the reward is busy are scored together, one
+    step to guards and length trends; a mistake in one of them is raised to its own members.
 
     A sample that comes again, by its identity, counts once: it gets what it got, also for `patience` seconds after its
-    group is done, and its text is the later one where the group still waits. (The same identity with another text after
-    that is another sample.) Samples without an identity are all different. Where a whole group comes under one identity
-    that is a mistake, and raised to it.
+    group is done, and its text is the later one where the group still waits. Samples without an identity are all
+    different; a whole group under one identity is a mistake, raised to it.
 
     A sample that is alone and abstains gets `fill`; without that number LoneAbstention is raised to it: see `filled`.
-
-    `most` is how many samples the trainer has waiting at a time. When as many wait for others of their groups, these
-    cannot come any more, and all that wait are told so by an AdjudgeError.
+    `most` is how many samples the trainer has waiting at a time: when as many wait for others of their groups, all are
+    told by an AdjudgeError that these cannot come.
     """
 
     def __init__(

@@ -66,25 +66,19 @@ class Scored(msgspec.Struct, frozen=True):
 class Scorer:
     """Asks `reward` for groups, one call at a time, from any thread.
 
-    `deadline` seconds after a call's turn has come, what is not scored abstains with "timeout": engines leave what they
-    cannot finish in time, a tenth of it sooner (`SPARE`), and the rest is kept. Where a call is not done even so (an
-    engine that hangs, a reward that asks no engine) all of it abstains, and goes on in a thread of its own; until it is
-    done, if ever, others abstain `deadline` seconds after they were asked for. An error it ends with is logged. (A
-    reward of your own that asks an engine is told: a score's reason is "timeout", and a text ended with it.) None: a
-    call lasts as long as it lasts. The first call's time includes opening the judge's model: where that takes long, ask
-    the reward something beforehand.
+    `deadline` seconds after a call's turn has come, what is not scored abstains with "timeout": engines stop a tenth of
+    it sooner (`SPARE`), and what is done by then is kept. Where a call is not done even so, all of it abstains, it goes
+    on in a thread of its own, and until it is done others abstain `deadline` seconds after they were asked for. None: a
+    call lasts as long as it lasts. The first call's time includes opening the judge's model.
 
-    With `on_failure` "abstain" a judge that fails (a server that is gone when it is opened, or refuses; an engine
-    without memory for a step; an exception in a user's reward) is a warning, and the groups it fails on abstain with
-    "cancelled"; with "stop" it ends the run. What a server that dies later was asked is "timeout", and with a deadline
-    what one was that does not answer when it is opened; with "stop" and no deadline a step of nothing else ends the
-    run, too (`mute`): of all processes together and, where a call is a part of a step, the last of `SILENT` such calls
-    in a row. Mistakes, such as a missing column or a wrong number of rewards, always do: AdjudgeError. A reward that is
-    NaN or infinite abstains with "non_finite". When a call fails its groups are asked for one by one; it is one step
-    all the same to the guards around the reward (`Layer`). Layers are given what the trainer is, abstentions and all; a
-    call that ends too late does not reach them. What they ask for themselves comes after a step's rewards, in the time
-    that is left; where it takes longer (which engines do not), those rewards are kept, and the next call waits for it
-    as for any other.
+    With `on_failure` "abstain" a judge that fails (a server that is gone, an engine without memory, an exception in a
+    user's reward) is a warning, and the groups it fails on abstain with "cancelled"; with "stop" it ends the run, and
+    so does, without a deadline, a step of nothing but "timeout" (`mute`). Mistakes, such as a missing column, always
+    end it: AdjudgeError. When a call fails its groups are asked for one by one. A reward that is NaN or infinite
+    abstains with "non_finite".
+
+    Layers around the reward (`Layer`) see a step once, abstentions and all, unless it ends too late; what they ask for
+    themselves comes after its rewards, in the time that is left.
     """
 
     def __init__(
