@@ -11,7 +11,7 @@ from typing import Any
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import Around, inside
+from adjudge.rewards.layer import Around, inside
 from adjudge.rewards.lending import PolicyWeights
 from adjudge.rewards.reward import GroupReward, Reward
 

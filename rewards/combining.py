@@ -16,7 +16,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import inside
+from adjudge.rewards.layer import inside
 from adjudge.rewards.reward import Column, GroupReward, ResponseReward, Reward, checked, engines_of, together
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from adjudge.engine.score import Reason
 from adjudge.rewards.combining import OfParts, measures_of, parts_by_name, parts_of, scored_by, scored_where
 from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import inside
+from adjudge.rewards.layer import inside
 from adjudge.rewards.reward import Column, GroupReward, ResponseReward, Reward, together
 
 SHUT = "shut"

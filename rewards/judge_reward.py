@@ -11,12 +11,12 @@ from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import place_of
 from adjudge.rewards.judged import Judged
 from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.judges.rubric import Rubric
 from adjudge.rewards.judges.rubric_judge import RubricJudge
+from adjudge.rewards.messages import place_of
 from adjudge.rewards.references import Reference, StaticReference
 from adjudge.rewards.reward import GroupReward, ResponseReward, together
 from adjudge.rewards.specification import JudgeSpec

@@ -10,10 +10,10 @@ import msgspec
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import place_of, shared_by
 from adjudge.rewards.judges.judge import Judge, check_subject
 from adjudge.rewards.judges.kinds import KINDS, kind_of, prepare
 from adjudge.rewards.judges.own import OwnJudge
+from adjudge.rewards.messages import place_of, shared_by
 from adjudge.rewards.references import Reference, Referenced
 from adjudge.rewards.reward import Reward, engines_of
 from adjudge.rewards.rows import Row

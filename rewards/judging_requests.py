@@ -16,7 +16,7 @@ from adjudge.rewards.judges.comparing import Orders
 from adjudge.rewards.judges.kinds import JudgeName
 from adjudge.rewards.judges.rubric_scoring import Form, Scheme
 from adjudge.rewards.judges.template import Layout
-from adjudge.rewards.queries import response_of
+from adjudge.rewards.openrlhf_queries import response_of
 from adjudge.rewards.rows import Row, encodable
 from adjudge.rewards.verdict import Pair
 

@@ -16,9 +16,9 @@ from adjudge.engine.score import UNKEPT, Reason
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import Text, place_of, prompt_of, shared_by
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges.asking import room_for, seed_of
+from adjudge.rewards.messages import Text, place_of, prompt_of, shared_by
 from adjudge.rewards.specification import EngineSpec, OpenedHere, awake
 
 Role = Literal["system", "user", "assistant"]

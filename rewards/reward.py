@@ -14,8 +14,8 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import Text
-from adjudge.rewards.samples import grouped
+from adjudge.rewards.grouping import grouped
+from adjudge.rewards.messages import Text
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace

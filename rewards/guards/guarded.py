@@ -20,10 +20,10 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, GuardTripped
-from adjudge.rewards.guards.layer import Around, Layer
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
+from adjudge.rewards.layer import Around, Layer
 from adjudge.rewards.reward import GroupReward, Reward
 
 log = logging.getLogger("adjudge")

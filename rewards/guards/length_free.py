@@ -11,8 +11,8 @@ import numpy as np
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import Layer
 from adjudge.rewards.guards.length import PER, judged_rewards, judged_words, length_points
+from adjudge.rewards.layer import Layer
 from adjudge.rewards.length_trend import Points, centred
 from adjudge.rewards.reward import GroupReward, Reward
 

@@ -13,7 +13,6 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import PASSING, Reason
 from adjudge.engine.text.prompt import Prompt
-from adjudge.rewards.interleaving import interleaved
 from adjudge.rewards.judges.asking import Answer, Question, check_writer
 from adjudge.rewards.judges.headings import formatting_score
 from adjudge.rewards.judges.judge import Concluded, How, ItemJudge, clean
@@ -36,7 +35,7 @@ from adjudge.rewards.judges.tree_nodes import (
     rescaled,
     root_score,
 )
-from adjudge.rewards.judges.tree_weights import Weighing, Weights, Wish
+from adjudge.rewards.judges.tree_weights import Weighing, Weights, Wish, interleaved
 from adjudge.rewards.verdict import Item, Part, Verdict, abstention
 
 

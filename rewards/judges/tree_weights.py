@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,7 +14,6 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import UNKEPT, Reason
 from adjudge.engine.text.prompt import Prompt
-from adjudge.rewards.interleaving import interleaved
 from adjudge.rewards.journal import Journal, content_key
 
 SAMPLING = Sampling(max_tokens=200, temperature=0.7)
@@ -21,6 +21,7 @@ SAMPLING = Sampling(max_tokens=200, temperature=0.7)
 ROUNDING = 0.005
 """By how much a weight of two decimals may be off."""
 
+Yielded = TypeVar("Yielded")
 Wish = tuple[str, tuple[str, ...]]
 """An instruction, and the names to weigh."""
 
@@ -153,3 +154,17 @@ def read_weights(text: str, names: Sequence[str], *, whole: bool = True) -> dict
     if abs(total - 1) > ROUNDING * len(names) + 1e-9:
         return None
     return {name: values[name] / total for name in names}
+
+
+def interleaved(*streams: Iterator[Yielded]) -> Iterator[Yielded]:
+    """What the streams yield, by turns, so that an engine works on all of them at once.
+
+    An engine's call begins when its first answer is asked for, and goes on while that of any other call is waited for.
+    """
+    waiting = deque(streams)
+    while waiting:
+        stream = waiting.popleft()
+        for answer in stream:
+            yield answer
+            waiting.append(stream)
+            break

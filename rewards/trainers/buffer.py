@@ -20,9 +20,9 @@ from adjudge.engine.checking import at_least, is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import learning
+from adjudge.rewards.grouping import Sample, group_of
+from adjudge.rewards.layer import learning
 from adjudge.rewards.reward import GroupReward
-from adjudge.rewards.samples import Sample, group_of
 from adjudge.rewards.trainers.filling import LoneAbstention, checked_fill, filled
 from adjudge.rewards.trainers.scoring import Scorer
 

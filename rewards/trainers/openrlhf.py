@@ -26,9 +26,9 @@ import torch
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.function_reward import Function
-from adjudge.rewards.queries import response_of
+from adjudge.rewards.grouping import Sample
+from adjudge.rewards.openrlhf_queries import response_of
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.samples import Sample
 from adjudge.rewards.trainers.buffer import Buffer, Member
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 

@@ -22,10 +22,10 @@ from adjudge.engine.score import Reason
 from adjudge.rewards.function_reward import Function
 from adjudge.rewards.gated import shut_out
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import Layer, layers_of, reward_of
+from adjudge.rewards.layer import Layer, layers_of, reward_of
 from adjudge.rewards.reward import GroupReward, Reward, checked, engines_of
 from adjudge.rewards.specification import engines_open_here
-from adjudge.rewards.trainers.call import Answer, Call
+from adjudge.rewards.trainers.deadline import Answer, Call
 from adjudge.rewards.visible import in_a_line
 
 FIRST_CALLS = (

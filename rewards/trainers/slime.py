@@ -23,9 +23,9 @@ from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.function_reward import Function
-from adjudge.rewards.grouping import prompt_of, text_of
+from adjudge.rewards.grouping import Sample
+from adjudge.rewards.messages import prompt_of, text_of
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.samples import Sample
 from adjudge.rewards.trainers.buffer import Buffer, waited
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 

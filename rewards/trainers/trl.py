@@ -32,9 +32,9 @@ from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import layers_of, learning
+from adjudge.rewards.grouping import Sample, Turns, cut, group_of, pieces, samples_of, together
+from adjudge.rewards.layer import layers_of, learning
 from adjudge.rewards.reward import GroupReward, Reward
-from adjudge.rewards.samples import Sample, Turns, cut, group_of, pieces, samples_of, together
 from adjudge.rewards.trainers.measures import measures_of
 from adjudge.rewards.trainers.processes import Outcome, attempt, place_among_processes, share, values_of
 from adjudge.rewards.trainers.scoring import OnFailure, Scored, Scorer

@@ -24,9 +24,9 @@ from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.function_reward import Function
-from adjudge.rewards.grouping import prompt_of, text_of
+from adjudge.rewards.grouping import Sample, collected, group_of
+from adjudge.rewards.messages import prompt_of, text_of
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.samples import Sample, collected, group_of
 from adjudge.rewards.trainers.buffer import Buffer, Member, waited
 from adjudge.rewards.trainers.filling import checked_fill, filled
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer

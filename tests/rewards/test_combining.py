@@ -10,7 +10,6 @@ import pytest
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Score
 from adjudge.rewards.accuracy_reward import AccuracyReward
-from adjudge.rewards.checks import SectionReward
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.combining import Product, WeightedSum
 from adjudge.rewards.function_reward import FunctionReward
@@ -21,6 +20,7 @@ from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.section_reward import SectionReward
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.story_reward import StoryReward
 from adjudge.rewards.trainers.measures import measures_of

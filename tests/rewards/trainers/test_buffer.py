@@ -13,8 +13,8 @@ import pytest
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
+from adjudge.rewards.grouping import Sample
 from adjudge.rewards.reward import GroupReward
-from adjudge.rewards.samples import Sample
 from adjudge.rewards.trainers import buffer as module
 from adjudge.rewards.trainers.buffer import Buffer, Member, waited
 from adjudge.rewards.trainers.filling import LoneAbstention

@@ -17,8 +17,8 @@ from adjudge.rewards.combining import WeightedSum
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guarded import Guarded
-from adjudge.rewards.guards.layer import learning
 from adjudge.rewards.guards.length_free import LengthFree
+from adjudge.rewards.layer import learning
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.measures import REASONS
 from adjudge.rewards.trainers.trl import AsyncTrlReward, TrlReward, for_trl, shares
