@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from adjudge.engine.text.prompt import Prompt as Prompt
     from adjudge.engine.text.prompt import Segment as Segment
     from adjudge.rewards.accuracy_reward import AccuracyReward as AccuracyReward
-    from adjudge.rewards.checks import Check as Check
-    from adjudge.rewards.checks import CheckReward as CheckReward
-    from adjudge.rewards.checks import SectionReward as SectionReward
+    from adjudge.rewards.check_reward import Check as Check
+    from adjudge.rewards.check_reward import CheckReward as CheckReward
     from adjudge.rewards.combining import Product as Product
     from adjudge.rewards.combining import WeightedSum as WeightedSum
     from adjudge.rewards.function_reward import FunctionReward as FunctionReward
@@ -75,6 +74,7 @@ if TYPE_CHECKING:
     from adjudge.rewards.references import StaticReference as StaticReference
     from adjudge.rewards.reward import GroupReward as GroupReward
     from adjudge.rewards.reward import Reward as Reward
+    from adjudge.rewards.section_reward import SectionReward as SectionReward
     from adjudge.rewards.specification import EngineSpec as EngineSpec
     from adjudge.rewards.specification import JudgeSpec as JudgeSpec
     from adjudge.rewards.story_formulas import STORY_ASPECTS as STORY_ASPECTS
@@ -120,7 +120,7 @@ _HOMES = {
     "adjudge.rewards.judges.ensemble": ("EnsembleVerdict", "ensemble"),
     "adjudge.rewards.function_reward": ("FunctionReward",),
     "adjudge.rewards.gated": ("Gated",),
-    "adjudge.rewards.checks": ("Check", "CheckReward", "SectionReward"),
+    "adjudge.rewards.check_reward": ("Check", "CheckReward"),
     "adjudge.rewards.gates": ("FormatReward", "LanguageReward", "LengthReward", "PatternReward", "RepetitionReward"),
     "adjudge.rewards.group": ("Group", "GroupVerdict", "Outcome"),
     "adjudge.rewards.guards.guarded": ("Guarded",),
@@ -138,6 +138,7 @@ _HOMES = {
     "adjudge.rewards.judges.rubric": ("Criterion", "Rubric", "read_rubric"),
     "adjudge.rewards.judges.rubric_judge": ("RubricJudge",),
     "adjudge.rewards.judges.scalar": ("ScalarJudge",),
+    "adjudge.rewards.section_reward": ("SectionReward",),
     "adjudge.rewards.specification": ("EngineSpec", "JudgeSpec"),
     "adjudge.rewards.story_formulas": ("STORY_ASPECTS", "ComponentWeights", "LengthWindow"),
     "adjudge.rewards.story_reward": ("StoryReward", "pointwise_story_reward"),

@@ -123,7 +123,7 @@ def _judged(rated: Sequence[Rated], recipe: DirectRecipe, engine: EngineFace) ->
     """What the judge of a recipe says at every slot; None where it abstains."""
     judge = prepare(recipe.judge.name, recipe.judge.options)(engine, None)
     kind = kind_of(recipe.judge.name)
-    subjects = [kind.subject(one.row, number, recipe.judge.options) for number, one in enumerate(rated, 1)]
+    subjects = [kind.subject(one.row, number) for number, one in enumerate(rated, 1)]
     scores: dict[Slot, float | None] = {}
     for number, verdict in enumerate(judge.judge(subjects)):
         for aspect, side in rated[number].targets:

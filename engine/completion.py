@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from adjudge.engine.score import Reason
+
 FinishReason = Literal["stop", "length", "non_finite", "too_long", "timeout", "cancelled"]
 """Why a text ends: at an end token or stop string; at `max_tokens` or the context's end; or why there is none."""
 
@@ -35,6 +37,11 @@ class Completion(msgspec.Struct, frozen=True):
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_tokens: int = 0
     prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
+
+    @property
+    def missing(self) -> Reason | None:
+        """Why there is no text; None where there is one, whether it came to its end or was cut short."""
+        return None if self.finish_reason == "stop" or self.finish_reason == "length" else self.finish_reason
 
     @property
     def logprob(self) -> float:

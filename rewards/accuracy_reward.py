@@ -12,9 +12,9 @@ from adjudge.engine.answers import written_answers
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import place_of, shared_by
 from adjudge.rewards.judges.asking import ANSWER
 from adjudge.rewards.judges.pairwise import SCALE
+from adjudge.rewards.messages import place_of, shared_by
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
 from adjudge.rewards.rows import number_of
 from adjudge.rewards.words import count_words

@@ -9,10 +9,11 @@ from threading import Lock
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import inside
+from adjudge.rewards.layer import Around, inside
 from adjudge.rewards.lending import PolicyWeights
-from adjudge.rewards.reward import Around, GroupReward, Reward
+from adjudge.rewards.reward import GroupReward, Reward
 
 _log = logging.getLogger("adjudge")
 
@@ -34,7 +35,7 @@ class Colocated(Around):
     does not pickle.
     """
 
-    def __init__(self, reward: Reward, *, sleep: bool = True, policy: Any = None) -> None:
+    def __init__(self, reward: Reward | Function, *, sleep: bool = True, policy: Any = None) -> None:
         super().__init__(inside(reward, "what is colocated"))
         self.sleep = sleep
         self.policy = policy if policy is None or isinstance(policy, PolicyWeights) else PolicyWeights(policy)

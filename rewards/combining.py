@@ -14,9 +14,9 @@ import msgspec
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
-from adjudge.rewards.function_reward import Function, FunctionReward
+from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import inside
+from adjudge.rewards.layer import inside
 from adjudge.rewards.reward import Column, GroupReward, ResponseReward, Reward, checked, engines_of, together
 
 if TYPE_CHECKING:
@@ -47,7 +47,23 @@ TURNED = "which turns the sign of a product: leave it out, or make it a sum"
 _log = logging.getLogger("adjudge")
 
 
-class Combined(Reward):
+class OfParts(Reward):
+    """A reward made of others, its `parts` by name."""
+
+    parts: Mapping[str, Reward]
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """Those of all parts, each once."""
+        return engines_of(*self.parts.values())
+
+    @property
+    def takes_ids(self) -> bool:
+        """Whether a part takes them."""
+        return any(part.takes_ids for part in self.parts.values())
+
+
+class Combined(OfParts):
     """Rewards made of `parts` by name, each a `Reward` or a function (see `FunctionReward`).
 
     The parts of the breakdown are each part's reward under its name and its own parts under "name/…"; so are measures,
@@ -60,16 +76,6 @@ class Combined(Reward):
     def __init__(self, parts: Mapping[str, Reward | Function], name: str) -> None:
         self.parts = parts_of(parts)
         self.name = name
-
-    @property
-    def engines(self) -> tuple[EngineFace, ...]:
-        """Those of all parts, each once."""
-        return engines_of(*self.parts.values())
-
-    @property
-    def takes_ids(self) -> bool:
-        """Whether a part takes them."""
-        return any(part.takes_ids for part in self.parts.values())
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order; every part scores all groups at one go."""
@@ -171,18 +177,7 @@ def parts_of(parts: Mapping[str, Reward | Function]) -> dict[str, Reward]:
             raise AdjudgeError(f'a part is called "{part}": give it a name without a slash')
         if part in (*TAKEN, *OF_LEVELLING):
             raise AdjudgeError(f'a part is called "{part}": that is something else in logs, rename it')
-    return {part: reward_of(reward, part) for part, reward in parts.items()}
-
-
-def reward_of(reward: Reward | Function, name: str) -> Reward:
-    """The reward, or the one that a function is; raises AdjudgeError naming the part for what cannot be one."""
-    if isinstance(reward, Reward):
-        return inside(reward, f'part "{name}"')
-    if not callable(reward):
-        raise AdjudgeError(
-            f'part "{name}" is {type(reward).__name__}: give a reward or a function, of a judge its JudgeReward'
-        )
-    return FunctionReward(reward, name)
+    return {part: inside(reward, f'part "{part}"', part) for part, reward in parts.items()}
 
 
 def scored_by(name: str, reward: Reward, groups: Sequence[Group]) -> list[GroupReward]:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Real
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
-from adjudge.rewards.combining import measures_of, parts_by_name, parts_of, reward_of, scored_by, scored_where
+from adjudge.rewards.combining import OfParts, measures_of, parts_by_name, parts_of, scored_by, scored_where
 from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
-from adjudge.rewards.reward import Column, GroupReward, ResponseReward, Reward, engines_of, together
-
-if TYPE_CHECKING:
-    from adjudge.engine.face import EngineFace
-
+from adjudge.rewards.layer import inside
+from adjudge.rewards.reward import Column, GroupReward, ResponseReward, Reward, together
 
 SHUT = "shut"
 """The measure of whether a gate decided the reward."""
@@ -26,7 +22,7 @@ PAID = "what a shut gate pays: give shut, below that"
 """Of a reward that is, or may be, less than that."""
 
 
-class Gated(Reward):
+class Gated(OfParts):
     """`reward` for responses on which every one of `gates` gives at least `least`, else `shut` (0).
 
     `shut` must be less than the reward can come to, or a policy is paid for shutting the gate: where that goes below 0
@@ -51,7 +47,8 @@ class Gated(Reward):
         self.gates = parts_of(gates)
         if "reward" in self.gates:
             raise AdjudgeError('a gate is called "reward", as what it guards: give it another name')
-        self.reward = reward_of(reward, "reward")
+        self.reward = inside(reward, 'part "reward"', "reward")
+        self.parts = {"reward": self.reward, **self.gates}
         if shut is None and self.reward.below_zero:
             raise AdjudgeError(f'"{self.reward.name}" can pay less than 0, {PAID}')
         self.least, self.shut, self._chosen = least, shut or 0.0, shut is not None
@@ -61,16 +58,6 @@ class Gated(Reward):
     def below_zero(self) -> bool:
         """Whether it can pay less than 0, open or shut."""
         return self.shut < 0 or self.reward.below_zero
-
-    @property
-    def engines(self) -> tuple[EngineFace, ...]:
-        """Those of the reward and its gates, each once."""
-        return engines_of(self.reward, *self.gates.values())
-
-    @property
-    def takes_ids(self) -> bool:
-        """Whether the reward or a gate takes them."""
-        return any(one.takes_ids for one in (self.reward, *self.gates.values()))
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any, Literal, get_args
 
-import msgspec
-
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import place_of, shared_by
+from adjudge.rewards.judged import Judged
 from adjudge.rewards.judges.judge import Judge
-from adjudge.rewards.judges.kinds import KINDS, kind_of
-from adjudge.rewards.judges.own import OwnJudge
-from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
+from adjudge.rewards.judges.options import names_of
+from adjudge.rewards.judges.rubric import Rubric
 from adjudge.rewards.judges.rubric_judge import RubricJudge
-from adjudge.rewards.references import Reference, Referenced, StaticReference
-from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, engines_of, together
-from adjudge.rewards.rows import Row
-from adjudge.rewards.specification import JudgeSource, JudgeSpec
+from adjudge.rewards.messages import place_of
+from adjudge.rewards.references import Reference, StaticReference
+from adjudge.rewards.reward import GroupReward, ResponseReward, together
+from adjudge.rewards.specification import JudgeSpec
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, RubricVerdict, Verdict
-from adjudge.rewards.wire import builtin, columns_read, item_of, pair_of
 from adjudge.rewards.words import count_words
 
 Scale = Literal["unit", "own", "decision"]
@@ -33,27 +28,20 @@ Scale = Literal["unit", "own", "decision"]
 DECIDING = ("principle", "debate", "rubric", "pairwise", "pointwise of pairs", "personal of pairs")
 """The kinds of judges that decide between yes and no."""
 
-OWN_NAMES = ("id", "prompt", "prompt_a", "prompt_b", "response", "story_a", "story_b", "reference")
-"""Columns that the group itself fills in."""
 
-
-class JudgeReward(Reward):
+class JudgeReward(Judged):
     """The verdict of a judge on each response: its score, or of a judge of pairs the preference over the reference.
 
     `judge` is open, or a specification: then it is opened at the first call, and the reward can be pickled. All groups
-    of a call go into the judge at one go, so that all their prompts share one trie. What else a judge reads comes from
-    the group's columns by the names that files have (`rubric` or `checklist`, `reviews`, `genre`, `task`). References
-    come from `reference`; without it from the group, where a judge of pairs must find one.
+    of a call go into the judge at one go. What else a judge reads comes from the group's columns by the names that
+    files have (`rubric` or `checklist`, `reviews`, `genre`, `task`), references from `reference` or the group.
 
     `scale` says what becomes of the judge's number:
-    - "unit" (default): its share of the judge's `range`, in [0, 1]: P(1) of a principle or debate judge, the
-      reward of a rubric (QuRL), (s − 1)/4 of aspects, (s − 1)/9 of a personal score, s/10 of a tree (beyond [0, 1]
-      where leaves have negative weights), the probability of being better than the reference. A reward model's logit
-      stays as it is, and so does what else has no bounds.
+    - "unit" (default): its share of the judge's `range`, in [0, 1] (beyond it for a tree with negative weights); what
+      has no bounds, as a reward model's logit, stays as it is.
     - "own": as the judge gives it; of a rubric the weighted mean on its scale (Igniting: 1 to 3).
     - "decision": 1 or 0. P(1) > 0.5 as in Igniting; of a rubric whether the text is acceptable; of pairs whether the
-      response is preferred. Its flaw: a group of which all are good, or none, teaches nothing, and a text at .49 and
-      one at .01 get the same; "unit" keeps the difference.
+      response is preferred. A group of which all are good, or none, teaches nothing then.
 
     The parts are those of the verdict; measures are the label mass ("mass"), the position bias of pairs ("bias"), the
     response's length ("words") and whether it was shortened ("truncated"). Raises AdjudgeError for what is no judge,
@@ -69,10 +57,10 @@ class JudgeReward(Reward):
         scale: Scale = "unit",
         name: str | None = None,
     ) -> None:
-        self.source = JudgeSource(judge)
-        self.reference = reference
+        super().__init__(judge, reference, name)
+        if reference is None and self.source.of_pairs:
+            self.reference = StaticReference()
         self.scale = scale
-        self.name = name or self.source.kind or "judge"
         if scale not in get_args(Scale):
             raise AdjudgeError(f'scale is "{scale}": choose {", ".join(get_args(Scale))}')
         if scale == "decision" and self.source.kind not in DECIDING:
@@ -86,47 +74,36 @@ class JudgeReward(Reward):
         """Whether it can be negative: a logit can, and the score of a tree whose leaves do not all weigh the same."""
         if self.source.kind == "tree":
             spec: JudgeSpec | None = self.source.spec
-            weights = self.source.judge.weights if spec is None else spec.options.get("weights", "equal")  # type: ignore[attr-defined]
-            return bool(weights != "equal")
+            weights: Any = self.source.judge.weights if spec is None else spec.options.get("weights", "equal")  # type: ignore[attr-defined]
+            return names_of(weights) != ["equal"]
         if (known := self.source.known) is None or self.source.of_pairs or self.scale == "decision":
             return self.source.kind == "scalar"
         lowest = (known.range or (0.0,))[0]
         return math.isinf(lowest) or (self.scale == "own" and lowest < 0)
 
-    @property
-    def engines(self) -> tuple[EngineFace, ...]:
-        """Those of the judge and of the references, as far as they are open."""
-        return engines_of(self.source, self.reference)
-
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""
-        asked = subjects_of(self.source, groups, self.reference)
-        if self.scale != "unit" and isinstance(rubrics := self.source.judge, RubricJudge):
-            _check_rubrics(rubrics, groups, asked, self.scale)
-        verdicts = judged(self.source.judge, asked)
-        graded = isinstance(self.source.judge, RubricJudge)
-        return [
-            together(
-                [
-                    self._rewarded(
-                        response,
-                        one.verdicts[place] if one.verdicts else one.abstained,
-                        own=graded and one.own_rubric,
-                    )
-                    for place, response in enumerate(group.responses)
-                ]
-            )
-            for group, one in zip(groups, verdicts, strict=True)
-        ]
+        return [together([self._rewarded(*one) for one in own]) for own in self.verdicts(groups)]
 
-    def _rewarded(self, response: str, verdict: Verdict | PairVerdict | Reason | None, *, own: bool) -> ResponseReward:
+    def subjects(self, group: Group, number: int, reference: str | None) -> tuple[Item | Pair, ...]:
+        """What is asked about a group, whose rubric has to say something on the scale."""
+        subjects, judge = super().subjects(group, number, reference), self.source.judge
+        if self.scale != "unit" and isinstance(judge, RubricJudge) and subjects:
+            rubric = getattr(subjects[0], "rubric", None) or judge.rubric
+            _check_rubric(rubric, judge.scheme, self.scale, place_of(group, number))
+        return subjects
+
+    def _rewarded(
+        self, response: str, subject: Item | Pair | None, verdict: Verdict | PairVerdict | Reason
+    ) -> ResponseReward:
         words = {"words": float(count_words(response))}
-        if verdict is None or isinstance(verdict, str):
-            return ResponseReward(None, verdict or "unsupported", measures=words)
+        if isinstance(verdict, str):
+            return ResponseReward(None, verdict, measures=words)
         value = self._value(verdict)
         measures = {"mass": verdict.mass, "truncated": float(verdict.truncated), **words}
         if isinstance(verdict, PairVerdict):
             measures["bias"] = verdict.bias
+        own = isinstance(self.source.judge, RubricJudge) and getattr(subject, "rubric", None) is not None
         parts = {} if own else parts_of(verdict)  # of a row's own rubric: each row would add columns to all others
         return ResponseReward(value, verdict.abstained or ("unsupported" if value is None else None), parts, measures)
 
@@ -146,79 +123,11 @@ class JudgeReward(Reward):
         return value if math.isinf(lowest - highest) else (value - lowest) / (highest - lowest)
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What is asked about a group: a subject for each response, or none at all where its reference `abstained`."""
-
-    subjects: tuple[Item | Pair, ...] = ()
-    abstained: Reason | None = None
-    verdicts: tuple[Any, ...] = ()
-
-    @property
-    def own_rubric(self) -> bool:
-        """Whether they are graded by a rubric of their own row, and not by the judge's."""
-        return any(getattr(subject, "rubric", None) is not None for subject in self.subjects[:1])
-
-
-def subjects_of(source: JudgeSource, groups: Sequence[Group], reference: Reference | None = None) -> list[Asked]:
-    """What a judge is asked about each group; raises AdjudgeError naming prompt and column for what it cannot read."""
-    if reference is None and source.of_pairs:
-        reference = StaticReference()
-    if reference is None:
-        references = [Referenced(group.reference) for group in groups]
-    else:
-        references = reference.of(groups, source.judge.journal)
-    return [
-        Asked(_subjects(source, group, number, one.text), one.abstained)
-        if one.abstained is None and group.responses
-        else Asked(abstained=one.abstained)
-        for number, (group, one) in enumerate(zip(groups, references, strict=True), 1)
-    ]
-
-
-def check_row(kind: str, row: Row, options: Mapping[str, Any]) -> None:
-    """Raise AdjudgeError naming place and column where a judge by name (`KINDS`) could not read a prompt's row."""
-    blank = dict.fromkeys(OWN_NAMES, "")
-    subject = kind_of(kind).subject(Row(row.place, {**row.columns, **blank}), 1, options)
-    if kind == "rubric" and "rubric" not in options and subject.rubric is None:
-        raise _without_rubric(row.place)
-
-
-def judged(judge: Judge[Any, Any], asked: Sequence[Asked]) -> list[Asked]:
-    """The same with the verdicts, all of them from one call of the judge: no window splits a group, or the trie."""
-    subjects = [subject for one in asked for subject in one.subjects]
-    verdicts = iter(list(judge.judge_iter(subjects, window=max(1, len(subjects)))))  # to its end: the engine may sleep
-    return [msgspec.structs.replace(one, verdicts=tuple(next(verdicts) for _ in one.subjects)) for one in asked]
-
-
 def parts_of(verdict: Verdict | PairVerdict) -> dict[str, float | None]:
     """The parts of a verdict by name: scores, or of a pair each aspect's preference."""
     if isinstance(verdict, PairVerdict):
         return {name: aspect.preference for name, aspect in verdict.aspects.items()}
     return {name: part.score for name, part in verdict.breakdown.items()}
-
-
-def _subjects(source: JudgeSource, group: Group, number: int, reference: str | None) -> tuple[Item | Pair, ...]:
-    """Columns are read once for the group; then only the response differs."""
-    judge, place, kind = source.judge, place_of(group, number), KINDS.get(source.kind or "")
-    reads = kind.reads if kind else judge.reads if isinstance(judge, OwnJudge) else ()
-    columns = {}
-    for name in columns_read(reads):
-        shared_by(group, name, place)
-        if name in group.columns:
-            columns[name] = builtin(group.columns[name])
-    own = {"id": group.id, "prompt": group.prompt, "response": "", "story_a": "", "story_b": reference}
-    row = Row(place, {**columns, **own, "reference": reference})
-    options: dict[str, Any] = {"k": judge.k} if isinstance(judge, (PersonalJudge, PersonalPairJudge)) else {}
-    if isinstance(judge, PersonalJudge) and not judge.texts:
-        options["without"] = "texts"
-    if kind is not None:
-        subject: Any = kind.subject(row, number, options)
-    else:
-        subject = pair_of(row, number) if source.of_pairs else item_of(row, number, reads)
-    if isinstance(judge, RubricJudge) and judge.rubric is None and subject.rubric is None:
-        raise _without_rubric(place)
-    field = "a" if source.of_pairs else "response"
-    return tuple(msgspec.structs.replace(subject, **{field: response}) for response in group.responses)
 
 
 def _range(judge: Judge[Any, Any] | type[Judge[Any, Any]]) -> tuple[float, float]:
@@ -239,24 +148,12 @@ def _range(judge: Judge[Any, Any] | type[Judge[Any, Any]]) -> tuple[float, float
     return ends[0], ends[1]
 
 
-def _without_rubric(place: str) -> AdjudgeError:
-    return AdjudgeError(f'{place}: "rubric" is missing (needed by a rubric judge that has none of its own)')
-
-
-def _check_rubrics(judge: RubricJudge, groups: Sequence[Group], asked: Sequence[Asked], scale: Scale) -> None:
+def _check_rubric(rubric: Rubric | None, scheme: str | None, scale: Scale, place: str) -> None:
     """Raises AdjudgeError for a rubric that says nothing on this scale."""
-    for number, (group, one) in enumerate(zip(groups, asked, strict=True), 1):
-        for subject in one.subjects[:1]:
-            rubric = getattr(subject, "rubric", None) or judge.rubric
-            if scale == "decision" and (rubric is None or rubric.threshold is None):
-                raise AdjudgeError(
-                    f'{place_of(group, number)}: the rubric has no threshold, which scale "decision" needs'
-                )
-            scales = set() if rubric is None else {(v[0], v[-1]) for v in map(rubric.values, rubric.criteria) if v}
-            if scale == "own" and len(scales) > 1:
-                raise AdjudgeError(
-                    f"{place_of(group, number)}: the criteria have scales of their own, and so no mean:"
-                    ' choose scale "unit"'
-                )
-            if judge.scheme == "binary":
-                raise AdjudgeError(f'scale "{scale}" is for rubrics whose criteria have a scale: not for scheme binary')
+    if scale == "decision" and (rubric is None or rubric.threshold is None):
+        raise AdjudgeError(f'{place}: the rubric has no threshold, which scale "decision" needs')
+    scales = set() if rubric is None else {(v[0], v[-1]) for v in map(rubric.values, rubric.criteria) if v}
+    if scale == "own" and len(scales) > 1:
+        raise AdjudgeError(f'{place}: the criteria have scales of their own, and so no mean: choose scale "unit"')
+    if scheme == "binary":
+        raise AdjudgeError(f'scale "{scale}" is for rubrics whose criteria have a scale: not for scheme binary')

@@ -20,6 +20,7 @@ from adjudge.engine.http.borrowed import BorrowedEngine
 from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.score import Reason
+from adjudge.rewards.grouping import collected
 from adjudge.rewards.judges.aspects import HANNA, PERSE, Aspect, aspects_of
 from adjudge.rewards.judges.judge import AskingJudge
 from adjudge.rewards.judges.kinds import KINDS, Open, misfit, named, of_pairs, prepare, usual
@@ -34,7 +35,6 @@ from adjudge.rewards.judging_requests import (
 )
 from adjudge.rewards.reward import ResponseReward, together
 from adjudge.rewards.rows import Row
-from adjudge.rewards.samples import collected
 from adjudge.rewards.trainers.filling import filled
 from adjudge.rewards.wire import verdict_record
 
@@ -136,13 +136,13 @@ def _asked(data: JudgeRequest, model: str, threads: _JudgeThreads) -> tuple[list
     kind = KINDS[name]
     if kind.what != field:
         raise HttpError(400, f"the judge {asked} reads {kind.what}, not {field}", param=field)
-    options = data.options(kind)
+    options = data.options
     if asked in LOOKING or "aspects" in options:
         options["aspects"] = threads.aspects(data.aspects, PERSE if asked == "personal" else ())
     subjects: list[Any] = []
     for number, row in enumerate(rows, 1):
         with told(row.place):
-            subjects.append(kind.subject(row, number, options))
+            subjects.append(kind.subject(row, number))
     with told(None):
         misfit(model, asked, options)
         return rows, prepare(name, options), subjects

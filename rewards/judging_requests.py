@@ -13,10 +13,10 @@ from adjudge.engine.text.prompt import Cut
 from adjudge.rewards.judges.asking import Mode
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.comparing import Orders
-from adjudge.rewards.judges.kinds import JudgeName, Kind, takers
+from adjudge.rewards.judges.kinds import JudgeName
 from adjudge.rewards.judges.rubric_scoring import Form, Scheme
 from adjudge.rewards.judges.template import Layout
-from adjudge.rewards.queries import response_of
+from adjudge.rewards.openrlhf_queries import response_of
 from adjudge.rewards.rows import Row, encodable
 from adjudge.rewards.verdict import Pair
 
@@ -84,12 +84,10 @@ class JudgeRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_o
                 raise HttpError(400, f"{name} is nested too deeply", param=name) from error
         return rows
 
-    def options(self, kind: Kind) -> dict[str, Any]:
-        """The options that were given; raises a 400 for one that is not that judge's."""
-        given = {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
-        if wrong := next((option for option in given if option not in kind.options), None):
-            raise HttpError(400, f"{wrong} is for the judges {takers(wrong)}: leave it out", param=wrong)
-        return given
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that were given."""
+        return {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
 
 
 OPTIONS = (

@@ -16,9 +16,9 @@ from adjudge.engine.score import UNKEPT, Reason
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import Text, place_of, shared_by, text_of, turns_of
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges.asking import room_for, seed_of
+from adjudge.rewards.messages import Text, place_of, prompt_of, shared_by
 from adjudge.rewards.specification import EngineSpec, OpenedHere, awake
 
 Role = Literal["system", "user", "assistant"]
@@ -99,16 +99,16 @@ class DynamicReference(Reference):
     ) -> None:
         self.spec = engine if isinstance(engine, EngineSpec) else None
         self.sampling, self.seed, self.attempts, self.chat = sampling, seed, attempts, chat
-        self._given = None if isinstance(engine, EngineSpec) else engine
-        self._here: OpenedHere[EngineFace] = OpenedHere()
+        self._here: OpenedHere[EngineFace] = OpenedHere(None if isinstance(engine, EngineSpec) else engine)
         self.known: dict[str, Referenced] = {}
-        if self._given is not None:
-            room_for(sampling, self._given, attempts=attempts)
+        if not isinstance(engine, EngineSpec):
+            room_for(sampling, engine, attempts=attempts)
 
     @property
     def engine(self) -> EngineFace:
         """The base model's engine, open; one from a specification is this process's own, and awake."""
-        return awake(self._here.or_open(self._open)) if self._given is None else self._given
+        engine = self._here.or_open(self._open)
+        return engine if self.spec is None else awake(engine)
 
     def _open(self) -> EngineFace:
         assert self.spec is not None
@@ -119,8 +119,7 @@ class DynamicReference(Reference):
     @property
     def engines(self) -> tuple[EngineFace, ...]:
         """The base model's engine, if it is open."""
-        opened = self._here.opened if self._given is None else self._given
-        return () if opened is None else (opened,)
+        return () if self._here.opened is None else (self._here.opened,)
 
     def of(self, groups: Sequence[Group], journal: Journal | None = None) -> list[Referenced]:
         """The reference of each group, in order; those not known yet are written together."""
@@ -134,11 +133,8 @@ class DynamicReference(Reference):
         Called before training it leaves nothing to be written in a step, in which a short deadline would pass
         meanwhile. `each` is called whenever a text is there.
         """
-        groups = [
-            Group(text_of(prompt, place), ("",), conversation=turns_of(prompt, place))
-            for place, prompt in ((f"prompts[{number}]", prompt) for number, prompt in enumerate(prompts))
-        ]
-        self._of(groups, journal, each)
+        asked = [prompt_of(prompt, f"prompts[{number}]") for number, prompt in enumerate(prompts)]
+        self._of([Group(text, ("",), conversation=turns) for text, turns in asked], journal, each)
 
     def _of(self, groups: Sequence[Group], journal: Journal | None, each: Callable[[], object]) -> list[Referenced]:
         keys = [self.key(group) for group in groups]
@@ -200,11 +196,9 @@ class DynamicReference(Reference):
             wanted = [asked[key] for key in keys]
             seeds = [seed_of(self.seed, _as_prompt(prompt), 0, attempt) for prompt in wanted]
             for place, completion in self.engine.generate_iter(wanted, self.sampling, seeds=seeds):
-                key, ended = keys[place], completion.finish_reason
-                if ended != "stop" and ended != "length":
-                    reasons[key] = ended
-                elif not completion.text.strip():
-                    reasons[key] = "unparsable"
+                key = keys[place]
+                if completion.missing or not completion.text.strip():
+                    reasons[key] = completion.missing or "unparsable"
                 else:
                     reasons.pop(key, None)
                     self._keep(key, Referenced(well_formed(completion.text.strip())), journal)
@@ -223,11 +217,6 @@ class DynamicReference(Reference):
         asked = self.engine.chat([Message(cast(Role, role), _data(text)) for role, text in turns])
         [fitted], _ = self.engine.fit([Prompt((*asked.segments, *begun))], reserve)
         return fitted
-
-    def __getstate__(self) -> dict[str, object]:
-        if self.spec is None:
-            raise AdjudgeError("a reference written by an open engine cannot be pickled: make it from an EngineSpec")
-        return self.__dict__
 
 
 def _is_askable(group: Group) -> bool:

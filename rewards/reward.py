@@ -14,8 +14,8 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import Text
-from adjudge.rewards.samples import grouped
+from adjudge.rewards.grouping import grouped
+from adjudge.rewards.messages import Text
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -150,33 +150,6 @@ class Reward(ABC):
         from adjudge.rewards.trainers.trl import for_trl
 
         return for_trl(self, num_generations, deadline, **how)
-
-
-class Around(Reward):
-    """A reward around another, with its name, metrics, engines, what it can pay and whether it takes tokens."""
-
-    def __init__(self, reward: Reward) -> None:
-        self.reward, self.name = reward, reward.name
-
-    @property
-    def metrics(self) -> Mapping[str, float]:  # type: ignore[override]
-        """What the reward inside keeps."""
-        return self.reward.metrics
-
-    @property
-    def below_zero(self) -> bool:
-        """Whether the reward inside can pay less than 0."""
-        return self.reward.below_zero
-
-    @property
-    def takes_ids(self) -> bool:
-        """Whether the reward inside takes them."""
-        return self.reward.takes_ids
-
-    @property
-    def engines(self) -> tuple[EngineFace, ...]:
-        """Those of the reward inside."""
-        return self.reward.engines
 
 
 def engines_of(*owners: Reward | Reference | JudgeSource | None) -> tuple[EngineFace, ...]:

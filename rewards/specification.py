@@ -92,16 +92,19 @@ if hasattr(os, "register_at_fork"):
 
 
 class OpenedHere(Generic[Opened]):
-    """What this process has opened, if it has: of a fork it is the parent's, and where it is unpickled nobody's."""
+    """What was given open, or what this process has opened: of a fork it is the parent's.
 
-    def __init__(self) -> None:
-        self._opened: Opened | None = None
+    Where it is unpickled nobody has opened it; what was given open does not pickle: AdjudgeError.
+    """
+
+    def __init__(self, given: Opened | None = None) -> None:
+        self._given = self._opened = given
         self._process = 0
 
     @property
     def opened(self) -> Opened | None:
         """It, if it is open."""
-        return self._opened if self._process == os.getpid() else None
+        return self._opened if self._process == os.getpid() else self._given
 
     def or_open(self, open_it: Callable[[], Opened]) -> Opened:
         """It, opened so where it is not open yet."""
@@ -112,6 +115,11 @@ class OpenedHere(Generic[Opened]):
             return opened
 
     def __reduce__(self) -> tuple[type[OpenedHere[Opened]], tuple[()]]:
+        if self._given is not None:
+            raise AdjudgeError(
+                f"what was made from an open {type(self._given).__name__} cannot be pickled: make it from its JudgeSpec"
+                " or EngineSpec, by which it is opened where it is used"
+            )
         return type(self), ()
 
 
@@ -209,24 +217,19 @@ class JudgeSource:
         if not isinstance(judge, JudgeSpec):
             _check_open(judge)
         self.spec = judge if isinstance(judge, JudgeSpec) else None
-        self._given = None if isinstance(judge, JudgeSpec) else judge
-        self._here: OpenedHere[Judge[Any, Any]] = OpenedHere()
-
-    @property
-    def opened(self) -> Judge[Any, Any] | None:
-        """The judge, if it is open; one from a specification that was opened before a fork is the parent's."""
-        return self._here.opened if self._given is None else self._given
+        self._here: OpenedHere[Judge[Any, Any]] = OpenedHere(None if isinstance(judge, JudgeSpec) else judge)
 
     @property
     def judge(self) -> Judge[Any, Any]:
         """The judge, open; one from a specification with its engine awake."""
-        if self.spec is None:
-            assert self._given is not None
-            return self._given
-        judge = self._here.or_open(self.spec.open)
-        for engine in self.engines:
+        judge = self._here.or_open(self._open)
+        for engine in () if self.spec is None else self.engines:
             awake(engine)
         return judge
+
+    def _open(self) -> Judge[Any, Any]:
+        assert self.spec is not None
+        return self.spec.open()
 
     @property
     def kind(self) -> str | None:
@@ -254,19 +257,8 @@ class JudgeSource:
     @property
     def engines(self) -> tuple[EngineFace, ...]:
         """Its engine, if the judge is open and has one."""
-        engine = getattr(self.opened, "engine", None)
+        engine = getattr(self._here.opened, "engine", None)
         return () if engine is None else (engine,)
-
-    def __getstate__(self) -> JudgeSpec:
-        if self.spec is None:
-            raise AdjudgeError(
-                "a reward made from an open judge cannot be pickled, as its engine cannot: make it from a JudgeSpec,"
-                " which opens the judge where it is used"
-            )
-        return self.spec
-
-    def __setstate__(self, spec: JudgeSpec) -> None:
-        self.spec, self._given, self._here = spec, None, OpenedHere()
 
 
 def _check_open(judge: object) -> None:

@@ -8,17 +8,17 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
 from adjudge.rewards.combining import WeightedSum
 from adjudge.rewards.gates import LengthReward
 from adjudge.rewards.group import Group
-from adjudge.rewards.judge_reward import JudgeReward, judged, subjects_of
+from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.judged import Judged
 from adjudge.rewards.judges.aspects import Aspect, aspects_of, checked
 from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.references import Reference, StaticReference
-from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, engines_of, together
+from adjudge.rewards.reward import GroupReward, ResponseReward, together
 from adjudge.rewards.specification import JudgeSource, JudgeSpec
 from adjudge.rewards.story_formulas import (
     PAPER_WEIGHTS,
@@ -48,7 +48,7 @@ FORMS: dict[Form, tuple[Parts, tuple[Aspect, ...], ComponentWeights]] = {
 """How each form makes the two parts that rest on scores, and its own aspects and weights."""
 
 
-class StoryReward(Reward):
+class StoryReward(Judged):
     """R = w₁ advantage + w₂ absolute + w₃ length: of a story's scores beside the reference's, and its length in words.
 
     The judge compares every story with the group's reference, in both orders (unless it was told otherwise), and the
@@ -89,18 +89,11 @@ class StoryReward(Reward):
         if isinstance(judge, JudgeSpec) and JudgeSource(judge).kind in JUDGES and "aspects" not in judge.options:
             judge = msgspec.structs.replace(judge, options={**judge.options, "aspects": self.aspects})
         _check_judge(judge, self.aspects)
-        self.source = JudgeSource(judge)
-        self.reference = reference or StaticReference()
+        super().__init__(judge, reference or StaticReference(), name)
         if not isinstance(weights, ComponentWeights | None):
             raise AdjudgeError(f"weights are {weights!r:.40}: give ComponentWeights(advantage, absolute, length)")
         self.weights = weights or own_weights
         self.window = checked_window(window)
-        self.name = name
-
-    @property
-    def engines(self) -> tuple[EngineFace, ...]:
-        """Those of the judge and of the base model, as far as they are open."""
-        return engines_of(self.source, self.reference)
 
     @property
     def below_zero(self) -> bool:
@@ -109,26 +102,13 @@ class StoryReward(Reward):
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""
-        asked = subjects_of(self.source, groups, self.reference)
-        return [
-            together(
-                [
-                    self._unjudged(response, one.abstained)
-                    if one.abstained
-                    else self._rewarded(response, one.verdicts[place])
-                    for place, response in enumerate(group.responses)
-                ]
-            )
-            for group, one in zip(groups, judged(self.source.judge, asked), strict=True)
-        ]
+        return [together([self._rewarded(*one) for one in own]) for own in self.verdicts(groups)]
 
-    def _unjudged(self, response: str, reason: Reason) -> ResponseReward:
-        words = count_words(response)
-        return ResponseReward(None, reason, {"length": self.window.reward(words)}, {"words": float(words)})
-
-    def _rewarded(self, response: str, verdict: PairVerdict) -> ResponseReward:
+    def _rewarded(self, response: str, _: object, verdict: PairVerdict | Reason) -> ResponseReward:
         words = count_words(response)
         length = self.window.reward(words)
+        if isinstance(verdict, str):
+            return ResponseReward(None, verdict, {"length": length}, {"words": float(words)})
         parts: dict[str, float | None] = {"advantage": None, "absolute": None, "length": length}
         parts |= {f"aspect/{name}": aspect.score_a for name, aspect in verdict.aspects.items()}
         measures = {

@@ -9,21 +9,21 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.group import Group, GroupVerdict, Outcome
+from adjudge.rewards.judged import Judged
 from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.pairing import Kind as Pairing
 from adjudge.rewards.judges.tournament import Ranking, Tournament, check_reviews, commonest
-from adjudge.rewards.references import Reference, Referenced, StaticReference
-from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, engines_of, together
+from adjudge.rewards.references import Reference, StaticReference
+from adjudge.rewards.reward import GroupReward, ResponseReward, together
 from adjudge.rewards.specification import JudgeSource, JudgeSpec
 from adjudge.rewards.verdict import Pair, PairVerdict
 from adjudge.rewards.words import count_words
 
 
-class TournamentReward(Reward):
+class TournamentReward(Judged):
     """How each response does against the others of its group, and the reference where there is one: see `Tournament`.
 
     `over` "group" (default) is a response's strength, in log-odds with mean zero over the different texts, or with
@@ -52,7 +52,8 @@ class TournamentReward(Reward):
     ) -> None:
         if over not in ("group", "reference"):
             raise AdjudgeError(f'over is "{over}": choose group or reference')
-        self.source = JudgeSource(judge.of_pairs if isinstance(judge, JudgeSpec) else judge)
+        reference = reference or (StaticReference() if over == "reference" else None)
+        super().__init__(judge.of_pairs if isinstance(judge, JudgeSpec) else judge, reference, name)
         if not self.source.of_pairs and self.source.kind != "scalar":
             raise AdjudgeError("a tournament needs a judge of pairs: choose pairwise, pointwise or scalar")
         check_reviews(self.source.kind)
@@ -62,28 +63,18 @@ class TournamentReward(Reward):
                 ' pairing "all" or ranking "bradley_terry"'
             )
         self.over = over
-        self.reference = reference or (StaticReference() if over == "reference" else None)
         self.tournament = Tournament(
             _AtOneGo(self.source), pairing=pairing, k=k, budget=budget, ranking=ranking, seed=seed
         )
-        self.name = name
 
     @property
     def below_zero(self) -> bool:
         """Log-odds have the mean 0."""
         return self.over == "group" and self.tournament.ranking != "borda"
 
-    @property
-    def engines(self) -> tuple[EngineFace, ...]:
-        """Those of the judge and of the references, as far as they are open."""
-        return engines_of(self.source, self.reference)
-
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order; a round of all groups is one call of the judge."""
-        if self.reference is None:
-            references = [Referenced(group.reference) for group in groups]
-        else:
-            references = self.reference.of(groups, self.source.judge.journal)
+        references = self.referenced(groups)
         told = [
             msgspec.structs.replace(group, reference=one.text)
             for group, one in zip(groups, references, strict=True)

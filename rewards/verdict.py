@@ -17,10 +17,10 @@ Given = TypeVar("Given")
 
 
 class Review(msgspec.Struct, frozen=True):
-    """What a reviewer once wrote about a plot, and the score they gave it."""
+    """What a reviewer once wrote about a plot (None where that is not known), and the score they gave it."""
 
     plot: str
-    review: str
+    review: str | None
     score: float
 
 

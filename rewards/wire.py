@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -25,9 +24,13 @@ PAIR_COLUMNS = ("id", "prompt", "prompt_a", "prompt_b", "story_a", "story_b", "r
 ITEM_COLUMNS = ("id", "prompt", "response", "reference", "rubric", "checklist", "reviews")
 GROUP_COLUMNS = ("id", "prompt", "responses", "reference")
 
+_CHOICE = '{"a", "b", "preferred": "a" or "b"}, with an "aspect" or without'
+_WORDLESS = {"review": None}
+"""What an earlier review has where it has no text."""
 
-def pair_of(row: Row, number: int) -> Pair:
-    """The pair of a row; its id is the row's number where it has none."""
+
+def pair_of(row: Row, number: int, reads: Iterable[str] = ()) -> Pair:
+    """The pair of a row, with its reader's choices where "reviews" are read; its id is the row's number without one."""
     judge = "a pairwise judge"
     prompt_a, prompt_b = (row.optional_text(name, judge) for name in ("prompt_a", "prompt_b"))
     if row.columns.get("prompt") is None and (prompt_a is None or prompt_b is None):
@@ -39,6 +42,7 @@ def pair_of(row: Row, number: int) -> Pair:
         prompt_a=prompt_a,
         prompt_b=prompt_b,
         id=id_of(row, number),
+        reviews=_reviews(row, Comparison, _CHOICE) if "reviews" in reads else (),
     )
 
 
@@ -79,17 +83,6 @@ def item_of(row: Row, number: int, reads: Iterable[str] = ()) -> Item:
 def columns_read(reads: Iterable[str]) -> list[str]:
     """The columns that say what `reads` names of `READERS`."""
     return [column for field in reads for column in READERS[field][0]]
-
-
-def reviewed_pair_of(row: Row, number: int) -> Pair:
-    """The pair of a row with the earlier choices of its reader, the column `reviews`."""
-    pair, form = pair_of(row, number), '{"a", "b", "preferred": "a" or "b"}, with an "aspect" or without'
-    return msgspec.structs.replace(pair, reviews=_reviews(row, Comparison, form))
-
-
-def reviewed_item_of(row: Row, number: int, texts: bool = True) -> Item:
-    """The item of a row with the earlier reviews of its reader, the column `reviews`, whose `texts` may be missing."""
-    return msgspec.structs.replace(item_of(row, number), reviews=_item_reviews(row, texts))
 
 
 def example_of(row: Row) -> Example:
@@ -182,24 +175,15 @@ def _rubric(row: Row) -> Rubric | None:
     return None
 
 
-def _item_reviews(row: Row, texts: bool = False) -> tuple[Review, ...]:
-    return _reviews(row, Review, '{"plot", "review", "score"}', {} if texts else {"review": ""})
-
-
-def _reviews(
-    row: Row, kind: type[Earlier], form: str, usual: Mapping[str, Any] = MappingProxyType({})
-) -> tuple[Earlier, ...]:
-    """A reader's earlier reviews: a list of objects, or its JSON text (in a CSV cell); none if absent or empty.
-
-    `usual` is what one has where it does not say.
-    """
+def _reviews(row: Row, kind: type[Earlier], form: str) -> tuple[Earlier, ...]:
+    """A reader's earlier reviews: a list of objects, or its JSON text (in a CSV cell); none if absent or empty."""
     value = row.columns.get("reviews")
     if value in (None, ""):
         return ()
     try:
         entries = given(json.loads(value) if isinstance(value, str) else value)
         if isinstance(entries, list):
-            entries = [{**usual, **entry} if isinstance(entry, dict) else entry for entry in entries]
+            entries = [{**_WORDLESS, **entry} if isinstance(entry, dict) else entry for entry in entries]
         return msgspec.convert(entries, tuple[kind, ...])  # type: ignore[valid-type]
     except (ValueError, RecursionError) as error:
         detail = "not JSON" if isinstance(error, json.JSONDecodeError) else str(error)
@@ -208,7 +192,7 @@ def _reviews(
 
 READERS: dict[str, tuple[tuple[str, ...], Callable[[Row], Any]]] = {
     "rubric": (("rubric", "checklist"), _rubric),
-    "reviews": (("reviews",), _item_reviews),
+    "reviews": (("reviews",), lambda row: _reviews(row, Review, '{"plot", "review", "score"}')),
     "genre": (("genre",), lambda row: row.optional_text("genre", "a tree judge")),
     "task": (("task",), _task),
 }

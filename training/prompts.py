@@ -14,7 +14,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import Tokenizer, Tokens
-from adjudge.rewards.grouping import text_of, turns_of
+from adjudge.rewards.messages import prompt_of, text_of
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import Row, renamed
 from adjudge.training.recipe import Data
@@ -159,7 +159,7 @@ def _checked(row: Row, data: Data) -> Row:
 def messages(row: Row) -> list[dict[str, str]]:
     """The turns of a prompt that is a conversation; raises AdjudgeError for one that a user does not end."""
     place = f'{row.place}: "prompt"'
-    turns = turns_of(row.columns["prompt"], place)
+    _, turns = prompt_of(row.columns["prompt"], place)
     roles = [role for role, _ in turns]
     said = roles[roles[:1] == ["system"] :]
     if not set(said) <= {"user", "assistant"} or said[-1:] != ["user"]:

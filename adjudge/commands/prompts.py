@@ -76,7 +76,7 @@ def show_prompts(
     chosen = _row(rows, row) if rows is not None else _example(what, options)
     name = named(name, [chosen])
     kind, open_judge = kind_of(name), prepare(name, options)
-    subject = kind.subject(chosen, 1, options)
+    subject = kind.subject(chosen, 1)
     engine = _engine(model)
     questions = first_round(open_judge(engine, None), subject)
     console = open_console(1 << 16, highlight=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 from rich.box import SIMPLE_HEAD
@@ -102,7 +102,7 @@ def replay_file(
         if changes:
             verdicts = _rescoring(book, run, options, changes).judge_iter(subjects_held)
         else:
-            verdict_type = _verdict_type(book, run, kind, options)
+            verdict_type = _verdict_type(book, run, options)
             verdicts = _remembered(book, verdict_type, [keys[place] for place in held], subjects_held)
         shown = results.write(zip(rows_held, verdicts, strict=True), verdict_line)
         if results.are_told:
@@ -119,11 +119,7 @@ def _kind(run: Run, changes: Options) -> Kind:
         return kind_of(run.judge)
     if run.what == "groups" or changes:
         raise AdjudgeError(f"{run.judge[:80]} is a judge of one's own, which a replay does not import: judge again")
-
-    def prepared(options: Options) -> NoReturn:
-        raise AdjudgeError(f"{run.judge} is not imported")
-
-    return Kind(run.what, prepared, ())
+    return Kind(run.what, "", ())
 
 
 def _end(missing: int, rows: int, why: str = STOPPED) -> None:
@@ -203,12 +199,13 @@ def _rescoring(book: Journal, run: Run, options: Options, changes: Options) -> R
     return Rescoring(earlier, judge, book)
 
 
-def _verdict_type(book: Journal, run: Run, kind: Kind, options: Options) -> Any:
+def _verdict_type(book: Journal, run: Run, options: Options) -> Any:
     """What the run's judge concludes; one that cannot be opened without its model concludes no more than the usual."""
+    usual = PairVerdict if run.what == "pairs" else Verdict
     try:
-        return kind.prepare(options)(AbsentEngine(run.card), book).verdict_type
+        return usual if is_own(run.judge) else prepare(run.judge, options)(AbsentEngine(run.card), book).verdict_type
     except AdjudgeError:
-        return PairVerdict if run.what == "pairs" else Verdict
+        return usual
 
 
 def _remembered(book: Journal, verdict_type: Any, keys: Sequence[str], subjects: Sequence[Any]) -> Iterator[Any]:

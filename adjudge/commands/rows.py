@@ -10,8 +10,8 @@ from typing import Any
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import ANOTHER_FILE, Journal, is_journal
+from adjudge.rewards.judges.judge import check_subject
 from adjudge.rewards.judges.kinds import Open
-from adjudge.rewards.judges.rubric_scoring import SchemeUnfit
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import READ, ColumnMissing, Row, id_of, renamed
 from adjudge.rewards.run import run_of
@@ -31,12 +31,7 @@ def check_rows(open_judge: Open, rows: Sequence[Row], subjects: Sequence[Any]) -
     except ModelNeeded:
         return
     for row, subject in zip(rows, subjects, strict=True):
-        try:
-            judge.key(subject)
-        except SchemeUnfit as error:  # which a protocol may go on without
-            raise SchemeUnfit(f"{row.place}: {error}") from error
-        except AdjudgeError as error:
-            raise AdjudgeError(f"{row.place}: {error}") from error
+        check_subject(judge, subject, row.place)
 
 
 def columns_of(option: str | None) -> dict[str, str]:

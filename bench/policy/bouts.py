@@ -140,7 +140,7 @@ class Referee:
 def subject_of(kind: str, row: Row, place: int, options: Options, text: str, rival: str = "") -> Any:
     """What a judge is shown: the row with these texts; raises AdjudgeError for a row that lacks what it reads."""
     texts = {"story_a": text, "story_b": rival} if kind_of(kind).what == "pairs" else {"response": text}
-    subject = kind_of(kind).subject(Row(row.place, {**row.columns, **texts}), place + 1, options)
+    subject = kind_of(kind).subject(Row(row.place, {**row.columns, **texts}), place + 1)
     if kind == "rubric" and "rubric" not in options and subject.rubric is None:
         raise AdjudgeError(f'{row.place}: "rubric" is missing: give each row one, or all by --rubric')
     return subject

@@ -16,9 +16,9 @@ from adjudge.engine.models.sources import resolve
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import well_formed
-from adjudge.rewards.grouping import text_of
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges.asking import seed_of
+from adjudge.rewards.messages import text_of
 from adjudge.rewards.rows import Row
 from adjudge.training.once import once
 from adjudge.training.prompts import messages

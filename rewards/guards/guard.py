@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeGuard
+
+import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
@@ -55,6 +58,22 @@ class Guard(ABC):
         Plain data, or what msgspec makes of it. A deque is named as a list, and stays as long as it was made.
         """
         return {}
+
+    def memory(self) -> dict[str, Any]:
+        """What it remembers, as plain data."""
+        values = {name: getattr(self, name) for name in self.remembers}
+        plain = {name: list(value) if isinstance(value, deque) else value for name, value in values.items()}
+        return dict(msgspec.to_builtins(plain, str_keys=True))
+
+    def recalled(self, memory: Mapping[str, Any]) -> dict[str, Any]:
+        """The attributes as `memory` told them; raises msgspec.ValidationError for what is none of these."""
+        values: dict[str, Any] = {
+            name: msgspec.convert(memory.get(name), kind, str_keys=True) for name, kind in self.remembers.items()
+        }
+        for name, value in values.items():
+            if isinstance(window := getattr(self, name), deque):
+                values[name] = deque(value, window.maxlen)
+        return values
 
     def observe(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:
         """Take note of a step's groups and their rewards."""

@@ -15,20 +15,19 @@ import msgspec
 from adjudge.engine.call import overdue
 from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError, reason
+from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, GuardTripped
-from adjudge.rewards.guards.layer import Layer
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
-from adjudge.rewards.guards.remembered import memory_of, recalled
-from adjudge.rewards.reward import Around, GroupReward, Reward
+from adjudge.rewards.layer import Around, Layer
+from adjudge.rewards.reward import GroupReward, Reward
 
 log = logging.getLogger("adjudge")
 
-Metrics = dict[str, float]
 Found = TypeVar("Found")
 
 TRIES = 3
@@ -66,45 +65,35 @@ class GuardedState(msgspec.Struct, frozen=True):
 
 
 class Guarded(Layer):
-    """A reward that passes another's through as they are (`checked`), while guards watch it.
+    """A reward that passes another's through as they are (`checked`), while guards watch it; put it outermost.
 
-    Every call is a step, the first is 1, also where a trainer's adapter has to ask the reward inside several times; at
-    the first and at every `every`-th after it the guards probe the reward with texts of their own, which costs as much
-    as scoring them (the standard guards: 336 texts on 12 prompts). The call returns after that, or at a trainer's
-    deadline: the rewards, which are there first, are kept then. A guard that has no time left goes on with what it
-    knew and probes after the next step, as the first; one that has not had enough `TRIES` times is left out until the
-    next time, with a warning. (What no engine of ours answers is not cut short: the next step waits for it.)
-    `guards` are the standard ones by default. After each call `metrics` has the same names, and `on_metrics` is
-    called with them: `guards/<guard>/<measure>` (NaN for what cannot be told yet), `guards/over` = how many measures
-    are above their limits, `guards/failed` = how often a guard has failed so far, and `guards/seconds` = how long the
-    guards took this time; before them those of the reward inside. Put it outermost: trainers log what the reward that
-    they are given has. While `learning` is False, as for held-out prompts in a recipe's run, a call is no step, the
-    guards see nothing of it, and `metrics` has none of theirs. A reward that looks for tags (`FormatReward`,
-    `SectionReward`) is probed in a `form`, with the guards' texts in the place of its {text}, such as
-    "<think>So.</think><answer>{text}</answer>": without one no such text has them, and nothing can be told.
+    Every call is a step, the first is 1. At the first and every `every`-th after it the guards probe the reward with
+    texts of their own (the standard guards: 336 texts on 12 prompts), after its rewards are there and until a trainer's
+    deadline; one that has no time left probes after the next step, and after `TRIES` such steps not until the next
+    time, with a warning. Where the reward looks for tags (`FormatReward`, `SectionReward`) `form` puts them around:
+    "<think>So.</think><answer>{text}</answer>". While `learning` is False, as for held-out prompts, a call is no step.
 
-    A measure that crosses its limit is a warning in the log, once until it has been below again. For guards named in
-    `stop_on`, `GuardTripped` is raised instead of returning, on every step that finds one above its limit; with
-    `raises` False, as in a recipe's run, the rewards are returned and it is left in `tripped` until the next step, for
-    the trainer to save what there is before it ends. Nothing else that happens in a guard, or in `on_metrics`, costs a
-    reward: it is logged, and the rewards are returned.
-    It pickles with its guards' state where the reward, the guards and `on_metrics` do. `state` alone is plain data:
-    keep it with a checkpoint and set it again; a guard goes on with what it `remembers`.
-    Raises AdjudgeError for a guard that is there twice or has a limit for no measure of its own, for a `stop_on` that
-    is not there, and for a `form` without {text}.
+    `metrics` has those of the reward inside, `guards/<guard>/<measure>` (NaN for what cannot be told yet),
+    `guards/over` = how many measures are above their limits, `guards/failed` = how often a guard has failed so far, and
+    `guards/seconds` = how long the guards took this time. A measure that crosses its limit is a warning, once until it
+    has been below again; for guards named in `stop_on` `GuardTripped` is raised on every such step or, with `raises`
+    False, left in `tripped` until the next step. Nothing else that happens in a guard costs a reward. `state` is plain
+    data to keep with a checkpoint and to set again.
+
+    Raises AdjudgeError for a guard that is there twice, for a `stop_on` that is not there, and for a `form` without
+    {text}.
     """
 
     raises: bool = True
 
     def __init__(
         self,
-        reward: Reward,
+        reward: Reward | Function,
         guards: Sequence[Guard] | None = None,
         *,
         every: int = 100,
         stop_on: Sequence[str] = (),
         form: str | None = None,
-        on_metrics: Callable[[Metrics], object] | None = None,
     ) -> None:
         self.guards = standard_guards() if guards is None else list(guards)
         names = [guard.name for guard in self.guards]
@@ -112,19 +101,6 @@ class Guarded(Layer):
             raise AdjudgeError(f"the guards are {', '.join(names)}: give each once")
         if unknown := [name for name in stop_on if name not in names]:
             raise AdjudgeError(f'stop_on names "{unknown[0]}": choose from {", ".join(names) or "no guards"}')
-        for guard in self.guards:
-            if strange := set(guard.limits) - set(guard.measures):
-                raise AdjudgeError(
-                    f"the guard {guard.name} has a limit for {min(strange)}: choose from {', '.join(guard.measures)}"
-                )
-        for guard in self.guards:
-            try:
-                recalled(guard, memory_of(guard))
-            except (AttributeError, TypeError, msgspec.ValidationError) as error:
-                raise AdjudgeError(
-                    f"what the guard {guard.name} remembers cannot be kept ({reason(error)}): mend its attributes or"
-                    " the types that `remembers` gives them"
-                ) from error
         if form is not None and "{text}" not in form:
             raise AdjudgeError(f'form is "{form[:40]}": write {{text}} where a text stands in it')
         at_least(1, every=every)
@@ -132,12 +108,11 @@ class Guarded(Layer):
         self.every = every
         self.stop_on = frozenset(stop_on)
         self.form = form
-        self.on_metrics = on_metrics
         self.step = 0
         self.failed = 0
         self.over: frozenset[tuple[str, str]] = frozenset()
         self.tripped: GuardTripped | None = None
-        self._metrics: Metrics = {}
+        self._metrics: dict[str, float] = {}
         self._due = 0
         self._probed: set[str] = set()
         self._short: Counter[str] = Counter()
@@ -152,7 +127,7 @@ class Guarded(Layer):
     @property
     def state(self) -> GuardedState:
         """What is known by now."""
-        kept = {guard.name: self._attempt(guard, "be kept", partial(memory_of, guard)) for guard in self.guards}
+        kept = {guard.name: self._attempt(guard, "be kept", guard.memory) for guard in self.guards}
         guards = {name: memory for name, memory in kept.items() if memory is not None}
         return GuardedState(self.step, self._due, self.failed, tuple(sorted(self.over)), guards)
 
@@ -162,7 +137,7 @@ class Guarded(Layer):
 
         A guard that the state does not tell of stays as it is, with a warning.
         """
-        memories = [(guard, recalled(guard, known)) for guard, known in self._known(state)]
+        memories = [(guard, guard.recalled(known)) for guard, known in self._known(state)]
         for guard, memory in memories:
             for name, value in memory.items():
                 setattr(guard, name, value)
@@ -237,7 +212,7 @@ class Guarded(Layer):
     def _readings(self, guard: Guard, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict[str, float]:
         """A guard's readings after this step; what goes wrong in it is logged and counted."""
         self._attempt(guard, "observe", lambda: guard.observe(groups, rewards))
-        return self._attempt(guard, "read", lambda: _named(guard)) or dict.fromkeys(guard.measures, UNKNOWN)
+        return self._attempt(guard, "read", guard.readings) or dict.fromkeys(guard.measures, UNKNOWN)
 
     def _why(self, guard: Guard, measure: str) -> str:
         return self._attempt(guard, "explain", lambda: str(guard.why(measure))) or ""
@@ -267,23 +242,12 @@ class Guarded(Layer):
             "guards/failed": float(self.failed),
             "guards/seconds": seconds,
         }
-        if self.on_metrics is not None:
-            try:
-                self.on_metrics(dict(self._metrics))
-            except Exception as error:
-                log.warning("step %d: on_metrics failed (%s: %s)", self.step, type(error).__name__, reason(error))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=Lock())
-
-
-def _named(guard: Guard) -> dict[str, float]:
-    """The guard's readings, those of its measures and no others."""
-    readings = guard.readings()
-    return {measure: float(readings[measure]) for measure in guard.measures}
 
 
 def _over(guards: Sequence[Guard], readings: dict[str, dict[str, float]]) -> list[tuple[str, str]]:

@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import Layer
 from adjudge.rewards.guards.length import PER, judged_rewards, judged_words, length_points
+from adjudge.rewards.layer import Layer
 from adjudge.rewards.length_trend import Points, centred
 from adjudge.rewards.reward import GroupReward, Reward
 
@@ -70,7 +71,7 @@ class LengthFree(Layer):
     """
 
     def __init__(
-        self, reward: Reward, *, half_life: float = 64.0, warmup: int = 16, state: LengthState | None = None
+        self, reward: Reward | Function, *, half_life: float = 64.0, warmup: int = 16, state: LengthState | None = None
     ) -> None:
         if not 0 < half_life < math.inf:
             raise AdjudgeError(f"half_life is {half_life} groups: give a finite number above 0")

@@ -162,9 +162,9 @@ class Reasoned(Asking):
 
     def _read(self, question: Question, prompts: Sequence[Prompt], completion: Completion) -> Answer:
         """The scores that a text holds; they abstain alike if it does not."""
-        count, ended = question.answers, completion.finish_reason
-        if ended != "stop" and ended != "length":
-            scores = [Score.abstained(question.labels.labels, ended, completion.prompt_tokens)] * count
+        count = question.answers
+        if completion.missing:
+            scores = [Score.abstained(question.labels.labels, completion.missing, completion.prompt_tokens)] * count
         else:
             forms = [msgspec.structs.replace(self.form, which=which, count=count) for which in range(count)]
             scores = self.engine.read_answers(prompts, [completion] * count, question.labels, forms)
@@ -206,28 +206,6 @@ def checked_sampling(sampling: Sampling | None) -> Sampling | None:
     if sampling is not None and not isinstance(sampling, Sampling):
         raise AdjudgeError(f"sampling is {shown(sampling)}: give it as Sampling(max_tokens=…, temperature=…)")
     return sampling
-
-
-def open_asking(
-    engine: EngineFace,
-    mode: Mode,
-    sampling: Sampling | None,
-    *,
-    form: AnswerFormat,
-    attempts: int,
-    n: int,
-    seed: int,
-    min_mass: float,
-) -> Asking:
-    """How a judge of that mode asks; raises AdjudgeError for an unknown one, and for a sampling that is not used."""
-    checked_sampling(sampling)
-    if mode == "reasoned":
-        return Reasoned(engine, sampling or SAMPLING, form=form, attempts=attempts, n=n, seed=seed, min_mass=min_mass)
-    if mode != "direct":
-        raise AdjudgeError(f'mode is "{mode}": choose direct or reasoned')
-    if sampling is not None:
-        raise AdjudgeError('sampling was given to a judge that writes nothing: give it mode="reasoned"')
-    return Direct(engine)
 
 
 def _mean(samples: Sequence[Answer], labels: Labels, min_mass: float) -> Answer:

@@ -34,23 +34,20 @@ _WRITTEN = re.compile(r"(?:(?!<answer>).)*<answer>[\s*]*([01])[\s*]*</answer>\W*
 class DebateJudge(PromptedJudge[Item, Verdict]):
     """Judges whether texts are good in a debate of agents; the score is P(1), the paper's 0 or 1 whether it is > 0.5.
 
-    Retrieval finds the `k` of `examples` (good texts) with the nearest prompts: an `Index`, or examples to be embedded
-    by the engine itself; without examples nothing is retrieved. The positive agent writes merits, the negative one
-    flaws. The judge rules: its P(1) is read at its own answer slot. The reflect agent reads everything and rules again:
-    where it agrees, the judge's score stands; where it gives the other ruling at least probability `override`, its own
-    score counts; between, in doubt, the debate is held once more with other texts, after which a doubt changes nothing.
-    The paper leaves k, and how sure an override must be, open: their values here are ours. `without` names agents to
-    leave out, for ablations; without the judge, reflect's score counts.
+    Retrieval finds the `k` of `examples` (an `Index`, or good texts to be embedded by the engine itself) with the
+    nearest prompts. The positive agent writes merits, the negative one flaws. The judge rules: its P(1) is read at its
+    own answer slot. The reflect agent reads everything and rules again: where it agrees, the judge's score stands;
+    where it gives the other ruling at least probability `override`, its own counts; between, the debate is held once
+    more, after which a doubt changes nothing. (k and `override` are ours.) `without` names agents to leave out.
 
     In the verdict's breakdown the parts `judge` and `reflect` (`judge again` and `reflect again` of a second debate)
-    have the scores, weight 1 on the one that decided; `analysis` has each agent's texts. A prompt that could not be
-    embedded is judged without examples, which a part `retrieval` of weight 0 notes; an agent that abstains makes the
-    verdict abstain. In the paper's layout judge and reflect do not see the examples.
+    have the scores, weight 1 on the one that decided; `analysis` has each agent's texts. A part `retrieval` of weight 0
+    notes a prompt that could not be embedded; an agent that abstains makes the verdict abstain. In the paper's layout
+    judge and reflect do not see the examples.
 
     `how` is that of `PromptedJudge`, but that `sampling`, `attempts` and `seed` are the arguing agents' in either mode;
-    in "reasoned" judge and reflect write their reasons too, before they rule: of `n` analyses the next agent reads the
-    first that wrote the ruling which their mean comes to. Raises AdjudgeError for options that make no sense, and for
-    examples to be embedded by an engine that hands out no hidden states.
+    in "reasoned" judge and reflect write their reasons before they rule. Raises AdjudgeError for options that make no
+    sense, and for examples to be embedded by an engine that hands out no hidden states.
     """
 
     kind = "debate"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 import msgspec
@@ -14,7 +14,13 @@ import numpy.typing as npt
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.judges.pairwise import PairwiseJudge
-from adjudge.rewards.verdict import AspectVerdict, Item, Pair, each_of
+from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, each_of
+
+
+class Accompanied(Item, frozen=True):
+    """A text, and the others that it is shown with."""
+
+    partners: tuple[Item, ...] = ()
 
 
 class EnsembleAspect(msgspec.Struct, frozen=True):
@@ -52,24 +58,19 @@ def ensemble(
     order (`orders="ab"`): both are pairs of their own here. No pair is judged twice, whoever asks for it. Raises
     AdjudgeError for a judge of both orders or of another kind, ids that are not unique, and fewer than N + 1 items.
     """
-    judge, items = checked_pairwise(judge), list(each_of(items, Item))
-    drawn = draw_partners([item.id for item in items], partners, seed)
-    by_id = {item.id: item for item in items}
-    shown = {
-        item.id: list(shown_beside(item, [by_id[other] for other in drawn[item.id]])) for item in items
-    }  # (pair, whether the story is its first)
-    pairs = list(dict.fromkeys(pair for asked in shown.values() for pair, _ in asked))
-    judged = dict(zip(pairs, judge.compare_iter(pairs, window), strict=True))
+    judge = checked_pairwise(judge)
+    asked = accompanied(each_of(items, Item), partners, seed)
+    found = judged_beside(judge, {item.id: item for item in asked}, window)
     return [
         EnsembleVerdict(
             item.id,
-            drawn[item.id],
+            tuple(partner.id for partner in item.partners),
             {
-                aspect.name: _aspect([(judged[pair].aspects[aspect.name], first) for pair, first in shown[item.id]])
+                aspect.name: _aspect([(verdict.aspects[aspect.name], first) for verdict, first in verdicts])
                 for aspect in judge.aspects
             },
         )
-        for item in items
+        for item, (_, verdicts) in zip(asked, found, strict=True)
     ]
 
 
@@ -83,6 +84,28 @@ def checked_pairwise(judge: PairwiseJudge) -> PairwiseJudge:
     if judge.orders != ("ab",):
         raise AdjudgeError('the ensemble shows both orders itself: give it a judge with orders="ab"')
     return judge
+
+
+def accompanied(items: Iterable[Item], partners: int = 4, seed: int = 0) -> list[Accompanied]:
+    """Every item with `partners` others of `items`; raises AdjudgeError as `draw_partners` does."""
+    items = list(items)
+    drawn = draw_partners([item.id for item in items], partners, seed)
+    by_id = {item.id: item for item in items}
+    return [
+        Accompanied(**msgspec.structs.asdict(item), partners=tuple(by_id[name] for name in drawn[item.id]))
+        for item in items
+    ]
+
+
+def judged_beside(
+    judge: PairwiseJudge, items: Mapping[str, Item], window: int = 16
+) -> Iterator[tuple[str, list[tuple[PairVerdict, bool]]]]:
+    """What `judge` says of the pairs of each item, and whether it stands first in them; no pair is judged twice."""
+    shown = {key: shown_beside(item) for key, item in items.items()}
+    pairs = list(dict.fromkeys(pair for asked in shown.values() for pair, _ in asked))
+    judged = dict(zip(pairs, judge.compare_iter(pairs, window), strict=True))
+    for key, asked in shown.items():
+        yield key, [(judged[pair], first) for pair, first in asked]
 
 
 def draw_partners(ids: Sequence[str], count: int, seed: int = 0) -> dict[str, tuple[str, ...]]:
@@ -142,12 +165,10 @@ def _lots(own: np.uint64, others_N: npt.NDArray[np.uint64]) -> npt.NDArray[np.ui
     return mixed_N ^ (mixed_N >> np.uint64(31))
 
 
-def shown_beside(item: Item, partners: Sequence[Item]) -> Iterator[tuple[Pair, bool]]:
+def shown_beside(item: Item) -> list[tuple[Pair, bool]]:
     """The pairs that score a story, and whether it stands first; beside itself it has both places."""
-    if not partners:
-        yield from ((_pair(item, item), first) for first in (True, False))
-    yield from ((_pair(item, partner), True) for partner in partners)
-    yield from ((_pair(partner, item), False) for partner in partners)
+    others = (item.partners if isinstance(item, Accompanied) else ()) or (item,)
+    return [(_pair(item, other), True) for other in others] + [(_pair(other, item), False) for other in others]
 
 
 def _pair(first: Item, second: Item) -> Pair:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import ClassVar
 
@@ -10,27 +10,10 @@ import msgspec
 
 from adjudge.engine.score import UNKEPT, Reason
 from adjudge.rewards.journal import content_key
-from adjudge.rewards.judges.ensemble import checked_pairwise, draw_partners, shown_beside
+from adjudge.rewards.judges.ensemble import checked_pairwise, judged_beside, shown_beside
 from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.pairwise import PairwiseJudge
-from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict, abstention, weighted_mean
-
-
-class Accompanied(Item, frozen=True):
-    """A text, and the others that it is shown with."""
-
-    partners: tuple[Item, ...] = ()
-
-
-def accompanied(items: Iterable[Item], partners: int = 4, seed: int = 0) -> list[Accompanied]:
-    """Every item with `partners` others of `items`; raises AdjudgeError as `draw_partners` does."""
-    items = list(items)
-    drawn = draw_partners([item.id for item in items], partners, seed)
-    by_id = {item.id: item for item in items}
-    return [
-        Accompanied(**msgspec.structs.asdict(item), partners=tuple(by_id[name] for name in drawn[item.id]))
-        for item in items
-    ]
+from adjudge.rewards.verdict import AspectVerdict, Item, PairVerdict, Part, Verdict, abstention, weighted_mean
 
 
 class EnsembleJudge(Judge[Item, Verdict]):
@@ -53,15 +36,12 @@ class EnsembleJudge(Judge[Item, Verdict]):
 
     def key(self, subject: Item) -> str:
         """The journal's key: those of its pairs."""
-        shown = [(self.pairwise.key(pair), first) for pair, first in _shown(subject)]
+        shown = [(self.pairwise.key(pair), first) for pair, first in shown_beside(subject)]
         return content_key(judge="ensemble", pairs=shown)
 
     def _judge(self, subjects: Mapping[str, Item]) -> Iterator[Verdict]:
-        shown = {key: _shown(item) for key, item in subjects.items()}
-        pairs = list(dict.fromkeys(pair for asked in shown.values() for pair, _ in asked))
-        judged = dict(zip(pairs, self.pairwise.compare_iter(pairs), strict=True))
-        for key, asked in shown.items():
-            yield self._verdict([(judged[pair], first) for pair, first in asked], key)
+        for key, verdicts in judged_beside(self.pairwise, subjects):
+            yield self._verdict(verdicts, key)
 
     def _verdict(self, judged: Sequence[tuple[PairVerdict, bool]], key: str) -> Verdict:
         parts: dict[str, Part] = {}
@@ -82,10 +62,6 @@ class EnsembleJudge(Judge[Item, Verdict]):
             key=key,
             analysis=analysis or None,
         )
-
-
-def _shown(item: Item) -> list[tuple[Pair, bool]]:
-    return list(shown_beside(item, item.partners if isinstance(item, Accompanied) else ()))
 
 
 def _part(verdicts: Sequence[tuple[AspectVerdict, bool]], weight: float) -> Part:

@@ -23,7 +23,17 @@ from adjudge.engine.text.prompt import Cut, Prompt, checked_cut
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges import template
-from adjudge.rewards.judges.asking import ANSWER, Answer, Mode, Question, open_asking
+from adjudge.rewards.judges.asking import (
+    ANSWER,
+    SAMPLING,
+    Answer,
+    Asking,
+    Direct,
+    Mode,
+    Question,
+    Reasoned,
+    checked_sampling,
+)
 from adjudge.rewards.judges.template import Data, Layout, Template
 from adjudge.rewards.kept_answers import KeptAnswers
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention, each_of
@@ -164,19 +174,19 @@ class PromptedJudge(Judge[Subject, Ruling]):
     ) -> None:
         if layout not in ("shared", "paper"):
             raise AdjudgeError(f'layout is "{layout}": choose shared or paper')
+        if mode not in ("direct", "reasoned"):
+            raise AdjudgeError(f'mode is "{mode}": choose direct or reasoned')
+        if checked_sampling(sampling) is not None and mode == "direct":
+            raise AdjudgeError('sampling was given to a judge that writes nothing: give it mode="reasoned"')
         if not (is_number(min_mass, Real) and 0 <= min_mass <= 1):
             raise AdjudgeError(f"min_mass is {shown(min_mass)}: give a probability from 0 to 1")
         super().__init__(journal)
         self.engine = checked_engine(engine)
-        self.asking = open_asking(
-            engine,
-            mode,
-            sampling,
-            form=self.answer_format,
-            attempts=attempts,
-            n=n,
-            seed=seed,
-            min_mass=min_mass,
+        how: Any = {"attempts": attempts, "n": n, "seed": seed, "min_mass": min_mass}
+        self.asking: Asking = (
+            Direct(engine)
+            if mode == "direct"
+            else Reasoned(engine, sampling or SAMPLING, form=self.answer_format, **how)
         )
         self.language = language
         self.layout = layout
@@ -299,6 +309,15 @@ def checked_engine(engine: EngineFace) -> EngineFace:
             f"engine is {shown(engine)}: give an open one, as Engine(name) or the face of an AsyncEngine"
         )
     return engine
+
+
+def check_subject(judge: Judge[Any, Any], subject: Pair | Item, place: str) -> None:
+    """Raise what the judge does of a subject that lacks what it reads, naming the `place` it came from."""
+    try:
+        judge.key(subject)
+    except AdjudgeError as error:
+        error.args = (f"{place}: {error}",)
+        raise
 
 
 def lasts(ruling: Verdict | PairVerdict) -> bool:

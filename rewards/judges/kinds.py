@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,13 +15,13 @@ from adjudge.rewards.imported import is_own
 from adjudge.rewards.judges.aspects import HANNA, PERSE, STORYER, aspects_of
 from adjudge.rewards.judges.options import ASKING, as_taken, check_type, how_of, names_of
 from adjudge.rewards.rows import Row
-from adjudge.rewards.wire import item_of, pair_of, reviewed_item_of, reviewed_pair_of
+from adjudge.rewards.wire import item_of, pair_of
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
     from adjudge.rewards.journal import Journal
     from adjudge.rewards.judges.judge import Judge
-    from adjudge.rewards.verdict import Item, Pair
+    from adjudge.rewards.verdict import Item
 
 Options = Mapping[str, Any]
 """The options a user gave, by name; what was left out is not in it. A program may give `Aspect`s and a `Rubric` too."""
@@ -39,51 +38,45 @@ UNTRAINED = ("rubric", "tree", "principle", "personal")
 FILES = ("rubric", "principles", "examples")
 """The options that may name files."""
 
-Read = Callable[[Row, int, Options], Any]
-"""Makes a pair or an item of a row and its number; the options may decide what a row must hold."""
-
 JudgeName = Literal["pairwise", "pointwise", "rubric", "tree", "principle", "debate", "personal", "scalar"]
 
 
 class Kind(msgspec.Struct, frozen=True):
     """A judge by name: whether it judges `what`, the options it takes, and what it reads of a row besides the texts.
 
-    `reads` names that as `READERS` does, `read` reads rows where options decide how. `labels` says that its scores are
+    `made` is where its class stands in this package, and `how` it asks follows from the options; where it is opened
+    otherwise `opening` says how. `reads` names columns as `READERS` does. `labels` says that its scores are
     probabilities of good, which people's labels are compared with; `gather` puts the subjects of a file together where
     each is judged beside others.
     """
 
     what: Literal["pairs", "items"]
-    prepare: Callable[[Options], Open]
+    made: str
     options: tuple[str, ...]
     reads: tuple[str, ...] = ()
-    read: Read | None = None
+    how: Callable[[Options], dict[str, Any]] = how_of
+    opening: Callable[[Options], Open] | None = None
     labels: bool = False
     gather: Callable[[list[Any], Options], list[Any]] | None = None
 
-    def subject(self, row: Row, number: int, options: Options) -> Any:
+    def subject(self, row: Row, number: int) -> Any:
         """The pair or item of a row; raises AdjudgeError naming the row's place."""
-        if self.read is not None:
-            return self.read(row, number, options)
-        return pair_of(row, number) if self.what == "pairs" else item_of(row, number, self.reads)
+        return (pair_of if self.what == "pairs" else item_of)(row, number, self.reads)
 
     def subjects(self, rows: Iterable[Row], options: Options) -> list[Any]:
         """The same of all rows of a file."""
-        subjects = [self.subject(row, number, options) for number, row in enumerate(rows, 1)]
+        subjects = [self.subject(row, number) for number, row in enumerate(rows, 1)]
         return subjects if self.gather is None else self.gather(subjects, options)
 
 
 def kind_name(judge: object) -> str | None:
     """The name among KINDS of a judge that is open, or of a class of judges; None for one of the user's own making."""
     from adjudge.rewards.judges.own import OwnJudge
-    from adjudge.rewards.judges.scalar import ScalarJudge
     from adjudge.rewards.verdict import PairVerdict
 
     made = judge if isinstance(judge, type) else type(judge)
     if issubclass(made, OwnJudge):  # whatever its author has called it
         return None
-    if issubclass(made, ScalarJudge):
-        return "scalar"
     name = str(getattr(judge, "kind", "")).removesuffix("_pair")
     if issubclass(getattr(judge, "verdict_type", object), PairVerdict):
         name = of_pairs(name)
@@ -157,7 +150,7 @@ def prepare(name: str, options: Options) -> Open:
                 mend = f"is for --judge {whose}: leave it out"
             raise AdjudgeError(f"--{option.replace('_', '-')} {mend}")
         check_type(option, options[option])
-    return kind.prepare(options)
+    return _opening(name, options) if kind.opening is None else kind.opening(options)
 
 
 def kind_of(name: str) -> Kind:
@@ -177,31 +170,16 @@ def kind_of(name: str) -> Kind:
     return KINDS[name]
 
 
-_CLASSES = {
-    "pairwise": "pairwise:PairwiseJudge",
-    "pointwise": "pointwise:PointwiseJudge",
-    "pointwise of pairs": "pointwise:PointwisePairJudge",
-    "scalar": "scalar:ScalarJudge",
-    "rubric": "rubric_judge:RubricJudge",
-    "tree": "tree:TreeJudge",
-    "personal": "personal:PersonalJudge",
-    "personal of pairs": "personal:PersonalPairJudge",
-    "principle": "principle:PrincipleJudge",
-    "debate": "debate:DebateJudge",
-}
-"""Where in this package the classes stand that are opened on an engine."""
-
-
-def _opening(name: str, options: Options, how: Mapping[str, Any] | None = None) -> Open:
-    """How the judge of that name is opened; `how` it asks is by default what `how_of` says.
+def _opening(name: str, options: Options) -> Open:
+    """How the judge of that name is opened on an engine.
 
     It is opened here too, on a model that is not there: the class finds mistakes before one is loaded.
     """
     from adjudge.engine.absent import AbsentEngine
 
-    made = resolve_name(f"{__package__}.{_CLASSES[name]}")
+    made = resolve_name(f"{__package__}.{KINDS[name].made}")
     given = as_taken(name, {option: value for option, value in options.items() if option not in ASKING})
-    given |= how_of(options) if how is None else how
+    given |= KINDS[name].how(options)
 
     def opened(engine: EngineFace, journal: Journal | None) -> Judge[Any, Any]:
         judge: Judge[Any, Any] = made(engine, **given, journal=journal)
@@ -221,59 +199,41 @@ def _ensemble(options: Options) -> Open:
 
 
 def _accompanied(items: list[Item], options: Options) -> list[Any]:
-    from adjudge.rewards.judges.ensemble_judge import accompanied
+    from adjudge.rewards.judges.ensemble import accompanied
 
     return list(accompanied(items, options.get("partners", 4), options.get("seed", 0)))
 
 
-def _read_personal(row: Row, number: int, options: Options) -> Item:
-    from adjudge.rewards.judges.personal import last_reviews
-
-    item = reviewed_item_of(row, number, texts="without" not in options)
-    last_reviews(item, options.get("k", 3), row.place)
-    return item
-
-
-def _read_personal_pair(row: Row, number: int, options: Options) -> Pair:
-    from adjudge.rewards.judges.personal import last_comparisons
-
-    pair = reviewed_pair_of(row, number)
-    last_comparisons(pair, options.get("k", 1), row.place)
-    return pair
-
-
-def _tree(options: Options) -> Open:
+def _how_of_tree(options: Options) -> dict[str, Any]:
     written = names_of(options.get("weights")) == ["generated"]
     theirs = {name: options[name] for name in ("attempts", "seed") if written and name in options}  # the weights' too
-    how = how_of({name: value for name, value in options.items() if name not in theirs})
-    return _opening("tree", options, how | theirs)
+    return how_of({name: value for name, value in options.items() if name not in theirs}) | theirs
 
 
-def _debate(options: Options) -> Open:
+def _how_of_debate(options: Options) -> dict[str, Any]:
     if "k" in options and options.get("examples") is None:
         raise AdjudgeError("--k is how many examples a debate retrieves: leave it out, or add --examples")
     # Those who argue write in either mode, so the options of writing are its own; only rulings have samples.
     how_of({name: options[name] for name in ("mode", "samples") if name in options})
-    how = how_of({**options, "mode": "reasoned"}) | {"mode": options.get("mode", "direct")}
-    return _opening("debate", options, how)
+    return how_of({**options, "mode": "reasoned"}) | {"mode": options.get("mode", "direct")}
 
 
 KINDS: dict[str, Kind] = {
-    "pairwise": Kind("pairs", partial(_opening, "pairwise"), ("aspects", "orders", *ASKING)),
-    "pointwise": Kind("items", partial(_opening, "pointwise"), ("aspects", *ASKING)),
-    "pointwise of pairs": Kind("pairs", partial(_opening, "pointwise of pairs"), ("aspects", *ASKING)),
-    "ensemble": Kind("items", _ensemble, ("aspects", "partners", *ASKING), gather=_accompanied),
-    "scalar": Kind("items", partial(_opening, "scalar"), ("cut",)),
-    "rubric": Kind("items", partial(_opening, "rubric"), ("rubric", "scheme", "form", *ASKING), ("rubric",)),
-    "tree": Kind("items", _tree, ("weights", "form", "without", *ASKING), ("genre", "task")),
-    "personal": Kind("items", partial(_opening, "personal"), ("k", "without", *ASKING), ("reviews",), _read_personal),
-    "personal of pairs": Kind(
-        "pairs",
-        partial(_opening, "personal of pairs"),
-        ("k", "aspects", "orders", *ASKING),
-        ("reviews",),
-        _read_personal_pair,
+    "pairwise": Kind("pairs", "pairwise:PairwiseJudge", ("aspects", "orders", *ASKING)),
+    "pointwise": Kind("items", "pointwise:PointwiseJudge", ("aspects", *ASKING)),
+    "pointwise of pairs": Kind("pairs", "pointwise:PointwisePairJudge", ("aspects", *ASKING)),
+    "ensemble": Kind("items", "", ("aspects", "partners", *ASKING), opening=_ensemble, gather=_accompanied),
+    "scalar": Kind("items", "scalar:ScalarJudge", ("cut",)),
+    "rubric": Kind("items", "rubric_judge:RubricJudge", ("rubric", "scheme", "form", *ASKING), ("rubric",)),
+    "tree": Kind("items", "tree:TreeJudge", ("weights", "form", "without", *ASKING), ("genre", "task"), _how_of_tree),
+    "personal": Kind("items", "personal:PersonalJudge", ("k", "without", *ASKING), ("reviews",)),
+    "personal of pairs": Kind("pairs", "personal:PersonalPairJudge", ("k", "aspects", "orders", *ASKING), ("reviews",)),
+    "principle": Kind("items", "principle:PrincipleJudge", ("principles", *ASKING), labels=True),
+    "debate": Kind(
+        "items",
+        "debate:DebateJudge",
+        ("examples", "k", "override", "without", *ASKING),
+        how=_how_of_debate,
+        labels=True,
     ),
-    "principle": Kind("items", partial(_opening, "principle"), ("principles", *ASKING), labels=True),
-    "debate": Kind("items", _debate, ("examples", "k", "override", "without", *ASKING), labels=True),
 }

@@ -151,7 +151,7 @@ def own_kind(name: str) -> Kind:
     kind = kind_name(made)
     base = None if kind is None else KINDS[kind]
 
-    def prepare(options: Options) -> Open:
+    def opening(options: Options) -> Open:
         writes = options.get("mode") == "reasoned"  # else what is called as those of writing may be the judge's own
         given = {option: value for option, value in options.items() if not (writes and option in ASKING)}
         given = given if kind is None else as_taken(kind, given)
@@ -166,10 +166,10 @@ def own_kind(name: str) -> Kind:
         return opened
 
     if base is not None:
-        return msgspec.structs.replace(base, prepare=prepare, options=(), gather=None)
+        return msgspec.structs.replace(base, opening=opening, options=(), gather=None)
     pairs = issubclass(made.verdict_type, PairVerdict)
     reads = tuple(made.reads) if issubclass(made, OwnJudge) else ()
-    return Kind("pairs" if pairs else "items", prepare, (), reads)
+    return Kind("pairs" if pairs else "items", "", (), reads, opening=opening)
 
 
 def _check_taken(name: str, made: type[Judge[Any, Any]], options: Mapping[str, Any]) -> None:

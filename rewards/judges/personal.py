@@ -48,7 +48,7 @@ class PersonalJudge(ItemJudge):
         self.texts = texts
 
     def _content(self, item: Item) -> dict[str, Any]:
-        reviews = last_reviews(item, self.k, f'item "{item.id}"')
+        reviews = last_reviews(item, self.k, f'item "{item.id}"', texts=self.texts)
         return {
             "labels": RATINGS,
             "texts": self.texts,
@@ -128,7 +128,7 @@ def texts_of_rating(item: Item, k: int, *, texts: bool = True) -> tuple[dict[str
     reviews = last_reviews(item, k, f'item "{item.id}"')
     data: dict[str, Data] = {
         "plots": [review.plot for review in reviews],
-        "reviews": [review.review for review in reviews] if texts else [],
+        "reviews": [review.review or "" for review in reviews] if texts else [],
         "prompt": item.prompt,
         "plot": item.response,
     }
@@ -169,12 +169,17 @@ def checked_k(k: int) -> int:
     return k
 
 
-def last_reviews(item: Item, k: int, place: str) -> tuple[Review, ...]:
-    """The last k of an item's reviews; raises AdjudgeError naming `place` for none, or for a score off the scale."""
+def last_reviews(item: Item, k: int, place: str, *, texts: bool = False) -> tuple[Review, ...]:
+    """The last k of an item's reviews; raises AdjudgeError naming `place` for none, or for a score off the scale.
+
+    With `texts` also for one without its text.
+    """
     _check_any(item.reviews, k, place)
     for number, review in enumerate(item.reviews, 1):
         if not (is_number(review.score, Real) and 1 <= review.score <= 10):
             raise AdjudgeError(f"{place}: review {number} has the score {shown(review.score)}: give one from 1 to 10")
+        if texts and review.review is None:
+            raise AdjudgeError(f'{place}: review {number} has no "review", its text: give it, or texts=False')
     return item.reviews[max(len(item.reviews) - k, 0) :]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, cast
@@ -29,9 +28,6 @@ Embed = Callable[[Sequence[str]], Any]
 A row with a number that is not finite stands for a text without an embedding. An attribute `content`, where there is
 one, says what decides the numbers; otherwise the examples' own numbers stand for it in journals.
 """
-
-LARGE = 100_000
-"""Prompts from which on faiss looks for the nearest, where it is installed."""
 
 
 class Retrieved(msgspec.Struct, frozen=True):
@@ -168,7 +164,6 @@ class _Table:
     def __init__(self, directions_ND: Vectors, examples: list[list[Example]]) -> None:
         self.directions_ND = directions_ND
         self.examples = examples
-        self._library = _library(directions_ND)
 
     @cached_property
     def digest(self) -> str:
@@ -187,25 +182,9 @@ class _Table:
 
     def _search(self, direction_D: Vectors, count: int) -> list[int]:
         """The prompts with the largest cosine, by place: largest first, equal ones in order."""
-        if self._library is not None:
-            cosines, places = self._library.search(direction_D[None], min(count, len(self.examples)))
-            return [place for _, place in sorted(zip(-cosines[0], places[0].tolist(), strict=True))]
         # Row by row, unlike a matrix product, whose sums may fall otherwise from one row to the next.
         cosines_N = np.einsum("nd,d->n", self.directions_ND, direction_D)
         return cast("list[int]", np.argsort(-cosines_N, kind="stable")[:count].tolist())
-
-
-def _library(directions_ND: Vectors) -> Any:
-    """A faiss index of a large number of prompts, exact too; None for fewer, or without faiss."""
-    if len(directions_ND) < LARGE:
-        return None
-    try:
-        faiss = importlib.import_module("faiss")
-    except ImportError:
-        return None
-    index = faiss.IndexFlatIP(directions_ND.shape[1])
-    index.add(directions_ND)
-    return index
 
 
 def _direction(values_D: Vectors | None) -> Vectors | None:

@@ -120,7 +120,7 @@ class RubricJudge(ItemJudge):
         """The rubric of an item, the scheme, and how its criteria are marked."""
         rubric = item.rubric or self.rubric
         if rubric is None:
-            raise AdjudgeError(f'item "{item.id}" has no rubric of its own and the judge has none: give either')
+            raise AdjudgeError(f'item "{item.id}": "rubric" is missing, and the judge has none: give either')
         scheme = scheme_of(rubric, self.scheme)
         try:
             return rubric, scheme, marks_of(rubric, scheme, self.form)

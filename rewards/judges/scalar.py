@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import tee
+from typing import ClassVar
 
 from adjudge.engine.face import EngineFace
 from adjudge.engine.text.prompt import Cut, Message, Prompt, Segment, checked_cut
@@ -29,6 +30,7 @@ class ScalarJudge(Judge[Item, Verdict]):
     has no chat template.
     """
 
+    kind: ClassVar[str] = "scalar"
     verdict_type = Verdict
     range = (-math.inf, math.inf)
 

@@ -84,9 +84,9 @@ class Statements:
 
 def _read(completion: Completion) -> Statement:
     """The statement of a text; it abstains where the text is not an object of strings, whole and by itself."""
-    text, ended = completion.text, completion.finish_reason
-    if ended != "stop" and ended != "length":
-        return Statement(text, None, ended)
+    text = completion.text
+    if completion.missing:
+        return Statement(text, None, completion.missing)
     try:
         points = msgspec.json.decode(text.strip().encode(), type=dict[str, str])
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):

@@ -13,7 +13,6 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import PASSING, Reason
 from adjudge.engine.text.prompt import Prompt
-from adjudge.rewards.interleaving import interleaved
 from adjudge.rewards.judges.asking import Answer, Question, check_writer
 from adjudge.rewards.judges.headings import formatting_score
 from adjudge.rewards.judges.judge import Concluded, How, ItemJudge, clean
@@ -36,33 +35,28 @@ from adjudge.rewards.judges.tree_nodes import (
     rescaled,
     root_score,
 )
-from adjudge.rewards.judges.tree_weights import Weighing, Weights, Wish
+from adjudge.rewards.judges.tree_weights import Weighing, Weights, Wish, interleaved
 from adjudge.rewards.verdict import Item, Part, Verdict, abstention
 
 
 class TreeJudge(ItemJudge):
     """Scores writings on the leaves of a tree, 0..10 each, and adds the scores up to the root.
 
-    The root stands over content (opening & ending, language & rhetoric, instances, argument & logic, emotion), format
-    (plots & structure, formatting, paragraphing) and impression. Leaves are scored 1..10, beside the item's reference
-    at 6 where it has one (an empty one is none); paragraphing 1..3 as 5(x - 1); formatting by rule, see
-    `formatting_score`. An item's `task` and `genre` say which leaves apply: a completion has no format, see `NOT_FOR`
-    for genres; in fiction dialogue with dashes is no list. `without` leaves out more, by name: whole nodes or leaves.
-    The verdict's `breakdown` has every node and leaf ("content", "content/emotion"), each with the weight of its edge
-    to the one above it.
+    The root stands over content, format and impression (`TREE`). Leaves are scored 1..10, beside the item's reference
+    at 6 where it has one; paragraphing 1..3 as 5(x - 1); formatting by rule, see `formatting_score`. An item's `task`
+    and `genre` say which leaves apply (a completion has no format; see `NOT_FOR`); `without` leaves out more, whole
+    nodes or leaves by name. The verdict's `breakdown` has every node and leaf ("content", "content/emotion"), each with
+    the weight of its edge to the one above it.
 
-    Leaves are added up by `weights`: "equal" (default, as a small model cannot write weights that make sense), those of
-    a mapping from leaves to numbers, which are made to sum to 1 for each node, or "generated": the model writes them as
-    JSON, once for each instruction, each in [-1, 1] and together 1, for content and format apart. Where it fails to,
-    `attempts` times with another seed each, items abstain ("unparsable"), and their leaves weigh 0 in the breakdown.
-    Weights are written while leaves are scored.
+    Leaves are added up by `weights`: "equal" (default), those of a mapping from leaves to numbers, which are made to
+    sum to 1 for each node, or "generated": the model writes them, once for each instruction (see `Weighing`), and where
+    it fails to items abstain.
 
     `form` "fixed" (default): a node's score is the sum of its applying leaves' scores by their weights, the root's is
     the mean of the nodes' by their numbers of leaves; an item with a leaf that abstains, and weighs anything, abstains.
     "parity" is as published: (5 V_C + 3 V_F + V_I) / 9, or (5 V_C + V_I) / 6 for a completion, whatever the genre; a
     missing score becomes 5; of five content weights four are asked for, with any sum, and instances get the rest to 1;
-    format leaves weigh the same. There a weight may be far from [-1, 1], and failures drift to the middle: the flaws.
-    In both a node's weights that sum to less than `LEAST_SUM` of their sizes are refused, never divided by.
+    format leaves weigh the same. In both a node's weights that sum to less than `LEAST_SUM` of their sizes are refused.
 
     `how` is that of `AskingJudge`; `attempts` and `seed` are those of the weights too.
     """

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,7 +14,6 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import UNKEPT, Reason
 from adjudge.engine.text.prompt import Prompt
-from adjudge.rewards.interleaving import interleaved
 from adjudge.rewards.journal import Journal, content_key
 
 SAMPLING = Sampling(max_tokens=200, temperature=0.7)
@@ -21,6 +21,7 @@ SAMPLING = Sampling(max_tokens=200, temperature=0.7)
 ROUNDING = 0.005
 """By how much a weight of two decimals may be off."""
 
+Yielded = TypeVar("Yielded")
 Wish = tuple[str, tuple[str, ...]]
 """An instruction, and the names to weigh."""
 
@@ -103,12 +104,8 @@ class Weighing:
         sampling = msgspec.structs.replace(SAMPLING, json_schema=schema(names))
         seeds = [int(content_key(seed=self.seed, prompt=prompt, attempt=attempt)[:16], 16) for prompt in shown]
         for place, completion in self.engine.generate_iter(shown, sampling, seeds=seeds):
-            ended = completion.finish_reason
-            if ended == "stop" or ended == "length":
-                values = read_weights(completion.text, names, whole=self.whole)
-                yield keys[place], Weights(values, None if values else "unparsable")
-            else:
-                yield keys[place], Weights(abstained=ended)
+            values = None if completion.missing else read_weights(completion.text, names, whole=self.whole)
+            yield keys[place], Weights(values, None if values else completion.missing or "unparsable")
 
     def _recall(self, keys: Collection[str]) -> None:
         """Forget what another time may go well, and read what the journal has."""
@@ -157,3 +154,17 @@ def read_weights(text: str, names: Sequence[str], *, whole: bool = True) -> dict
     if abs(total - 1) > ROUNDING * len(names) + 1e-9:
         return None
     return {name: values[name] / total for name in names}
+
+
+def interleaved(*streams: Iterator[Yielded]) -> Iterator[Yielded]:
+    """What the streams yield, by turns, so that an engine works on all of them at once.
+
+    An engine's call begins when its first answer is asked for, and goes on while that of any other call is waited for.
+    """
+    waiting = deque(streams)
+    while waiting:
+        stream = waiting.popleft()
+        for answer in stream:
+            yield answer
+            waiting.append(stream)
+            break

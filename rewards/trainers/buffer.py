@@ -10,18 +10,19 @@ from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from threading import Condition, Thread
+from numbers import Real
+from threading import TIMEOUT_MAX, Condition, Thread
 from typing import Any
 
 import msgspec
 
-from adjudge.engine.checking import at_least
+from adjudge.engine.checking import at_least, is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import learning
+from adjudge.rewards.grouping import Sample, group_of
+from adjudge.rewards.layer import learning
 from adjudge.rewards.reward import GroupReward
-from adjudge.rewards.samples import Sample, group_of
 from adjudge.rewards.trainers.filling import LoneAbstention, checked_fill, filled
 from adjudge.rewards.trainers.scoring import Scorer
 
@@ -43,22 +44,17 @@ class Member(msgspec.Struct, frozen=True):
 class Buffer:
     """Waits for the `size` members of a group, then scores them as one; any thread may `put`.
 
-    A group that is not whole `patience` seconds after its first member came is scored as it is, with a warning in the
-    log, so that a sample that was lost on its way costs the others their time and not the run. (Who comes later still
-    begins the next group of that name.) Time in which the reward is busy does not count: the trainer may have no room
-    to send the others meanwhile. Groups that are ready while the reward is busy are scored together, which is one step
-    to guards and length trends; a mistake in one of them is raised to its own members, and the others get their
-    rewards.
+    A group that is not whole `patience` seconds after its first member came is scored as it is, with a warning; time in
+    which the reward is busy does not count. Groups that are ready while the reward is busy are scored together, one
+    step to guards and length trends; a mistake in one of them is raised to its own members.
 
     A sample that comes again, by its identity, counts once: it gets what it got, also for `patience` seconds after its
-    group is done, and its text is the later one where the group still waits. (The same identity with another text after
-    that is another sample.) Samples without an identity are all different. Where a whole group comes under one identity
-    that is a mistake, and raised to it.
+    group is done, and its text is the later one where the group still waits. Samples without an identity are all
+    different; a whole group under one identity is a mistake, raised to it.
 
     A sample that is alone and abstains gets `fill`; without that number LoneAbstention is raised to it: see `filled`.
-
-    `most` is how many samples the trainer has waiting at a time. When as many wait for others of their groups, these
-    cannot come any more, and all that wait are told so by an AdjudgeError.
+    `most` is how many samples the trainer has waiting at a time: when as many wait for others of their groups, all are
+    told by an AdjudgeError that these cannot come.
     """
 
     def __init__(
@@ -71,8 +67,8 @@ class Buffer:
     ) -> None:
         if size < 1:
             raise AdjudgeError(f"num_generations is {size}: give the trainer's own, at least 1")
-        if not 0 <= patience < float("inf"):
-            raise AdjudgeError(f"patience is {patience}: give the seconds that a group waits for its members")
+        if not (is_number(patience, Real) and 0 <= patience <= TIMEOUT_MAX):
+            raise AdjudgeError(f"patience is {shown(patience)}: give the seconds that a group waits for its members")
         self.scorer, self.size, self.patience = scorer, size, patience
         if most is not None:
             at_least(1, most=most)

@@ -25,9 +25,10 @@ from typing import Any
 import torch
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.queries import response_of
+from adjudge.rewards.function_reward import Function
+from adjudge.rewards.grouping import Sample
+from adjudge.rewards.openrlhf_queries import response_of
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.samples import Sample
 from adjudge.rewards.trainers.buffer import Buffer, Member
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
@@ -35,7 +36,7 @@ _log = logging.getLogger("adjudge")
 
 
 def for_openrlhf(
-    reward: Reward,
+    reward: Reward | Function,
     num_generations: int,
     *,
     ends: Sequence[str] = (),
@@ -73,7 +74,7 @@ def for_openrlhf(
         try:
             members = _members(buffer, _samples(queries, prompts, labels, ends))
         except Exception as error:
-            _log.error('reward "%s" failed: %s: %s', reward.name, type(error).__name__, error)
+            _log.error('reward "%s" failed: %s: %s', buffer.scorer.name, type(error).__name__, error)
             raise
         rewards = torch.tensor([member.filled for member in members])
         abstained = torch.tensor([float(member.reward is None) for member in members])

@@ -19,12 +19,13 @@ from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NoServer, NotServing, QueueFull, RemoteError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
+from adjudge.rewards.function_reward import Function
 from adjudge.rewards.gated import shut_out
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import Layer, layers_of
+from adjudge.rewards.layer import Layer, layers_of, reward_of
 from adjudge.rewards.reward import GroupReward, Reward, checked, engines_of
 from adjudge.rewards.specification import engines_open_here
-from adjudge.rewards.trainers.call import Answer, Call
+from adjudge.rewards.trainers.deadline import Answer, Call
 from adjudge.rewards.visible import in_a_line
 
 FIRST_CALLS = (
@@ -65,35 +66,31 @@ class Scored(msgspec.Struct, frozen=True):
 class Scorer:
     """Asks `reward` for groups, one call at a time, from any thread.
 
-    `deadline` seconds after a call's turn has come, what is not scored abstains with "timeout": engines leave what they
-    cannot finish in time, a tenth of it sooner (`SPARE`), and the rest is kept. Where a call is not done even so (an
-    engine that hangs, a reward that asks no engine) all of it abstains, and goes on in a thread of its own; until it is
-    done, if ever, others abstain `deadline` seconds after they were asked for. An error it ends with is logged. (A
-    reward of your own that asks an engine is told: a score's reason is "timeout", and a text ended with it.) None: a
-    call lasts as long as it lasts. The first call's time includes opening the judge's model: where that takes long, ask
-    the reward something beforehand.
+    `deadline` seconds after a call's turn has come, what is not scored abstains with "timeout": engines stop a tenth of
+    it sooner (`SPARE`), and what is done by then is kept. Where a call is not done even so, all of it abstains, it goes
+    on in a thread of its own, and until it is done others abstain `deadline` seconds after they were asked for. None: a
+    call lasts as long as it lasts. The first call's time includes opening the judge's model.
 
-    With `on_failure` "abstain" a judge that fails (a server that is gone when it is opened, or refuses; an engine
-    without memory for a step; an exception in a user's reward) is a warning, and the groups it fails on abstain with
-    "cancelled"; with "stop" it ends the run. What a server that dies later was asked is "timeout", and with a deadline
-    what one was that does not answer when it is opened; with "stop" and no deadline a step of nothing else ends the
-    run, too (`mute`): of all processes together and, where a call is a part of a step, the last of `SILENT` such calls
-    in a row. Mistakes, such as a missing column or a wrong number of rewards, always do: AdjudgeError. A reward that is
-    NaN or infinite abstains with "non_finite". When a call fails its groups are asked for one by one; it is one step
-    all the same to the guards around the reward (`Layer`). Layers are given what the trainer is, abstentions and all; a
-    call that ends too late does not reach them. What they ask for themselves comes after a step's rewards, in the time
-    that is left; where it takes longer (which engines do not), those rewards are kept, and the next call waits for it
-    as for any other.
+    With `on_failure` "abstain" a judge that fails (a server that is gone, an engine without memory, an exception in a
+    user's reward) is a warning, and the groups it fails on abstain with "cancelled"; with "stop" it ends the run, and
+    so does, without a deadline, a step of nothing but "timeout" (`mute`). Mistakes, such as a missing column, always
+    end it: AdjudgeError. When a call fails its groups are asked for one by one. A reward that is NaN or infinite
+    abstains with "non_finite".
+
+    Layers around the reward (`Layer`) see a step once, abstentions and all, unless it ends too late; what they ask for
+    themselves comes after its rewards, in the time that is left.
     """
 
-    def __init__(self, reward: Reward, deadline: float | None = None, on_failure: OnFailure = "stop") -> None:
+    def __init__(
+        self, reward: Reward | Function, deadline: float | None = None, on_failure: OnFailure = "stop"
+    ) -> None:
         if deadline is not None and not (is_number(deadline, Real) and 0 < deadline <= TIMEOUT_MAX):
             raise AdjudgeError(
                 f"deadline is {shown(deadline)}: give seconds above 0, or None to wait as long as it takes"
             )
         if on_failure not in ("stop", "abstain"):
             raise AdjudgeError(f'on_failure is "{on_failure}": choose stop or abstain')
-        self.reward = reward
+        self.reward = reward_of(reward, "the reward")
         self.deadline = deadline
         self.on_failure = on_failure
         self._turn, self._busy, self._layering = Lock(), Lock(), Lock()

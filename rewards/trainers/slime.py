@@ -22,9 +22,10 @@ from collections.abc import Callable, Coroutine, Hashable
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.grouping import text_of, turns_of
+from adjudge.rewards.function_reward import Function
+from adjudge.rewards.grouping import Sample
+from adjudge.rewards.messages import prompt_of, text_of
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.samples import Sample
 from adjudge.rewards.trainers.buffer import Buffer, waited
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
@@ -32,7 +33,11 @@ _ABSTAINED, _REMOVED_BEFORE = "adjudge_abstained", "adjudge_removed_before"  # n
 
 
 def for_slime(
-    reward: Reward, *, deadline: float | None = None, on_failure: OnFailure = "stop", fill: float | None = None
+    reward: Reward | Function,
+    *,
+    deadline: float | None = None,
+    on_failure: OnFailure = "stop",
+    fill: float | None = None,
 ) -> Callable[..., Coroutine[Any, Any, Any]]:
     """`custom_rm` for groups (set `--group-rm`) and, where a reward compares nobody, for single samples.
 
@@ -90,7 +95,7 @@ def _sample(sample: Any, place: int) -> Sample:
     if isinstance(sample.label, str) and sample.label:
         columns["reference"] = sample.label
     where, response = f"samples[{place}].prompt", sample.response or ""
-    prompt, turns = text_of(sample.prompt, where), turns_of(sample.prompt, where)
+    prompt, turns = prompt_of(sample.prompt, where)
     return Sample(prompt, text_of(response, f"samples[{place}].response"), columns, turns)
 
 

@@ -30,10 +30,11 @@ from typing import Any, get_args
 
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import layers_of, learning
+from adjudge.rewards.grouping import Sample, Turns, cut, group_of, pieces, samples_of, together
+from adjudge.rewards.layer import layers_of, learning
 from adjudge.rewards.reward import GroupReward, Reward
-from adjudge.rewards.samples import Sample, Turns, cut, group_of, pieces, samples_of, together
 from adjudge.rewards.trainers.measures import measures_of
 from adjudge.rewards.trainers.processes import Outcome, attempt, place_among_processes, share, values_of
 from adjudge.rewards.trainers.scoring import OnFailure, Scored, Scorer
@@ -48,7 +49,7 @@ _log = logging.getLogger("adjudge")
 
 
 def for_trl(
-    reward: Reward,
+    reward: Reward | Function,
     num_generations: int | None = None,
     deadline: float | None = None,
     *,
@@ -94,6 +95,8 @@ class _Trl:
             raise AdjudgeError(f"turns is {shown(turns)}: choose {', '.join(get_args(Turns))}")
         if num_generations is not None and not (is_number(num_generations, Integral) and num_generations >= 1):
             raise AdjudgeError(f"num_generations is {shown(num_generations)}: give the trainer's own, or None")
+        if isinstance(columns, str) or not isinstance(columns, Sequence | None):
+            raise AdjudgeError(f"columns is {shown(columns)}: give a list of names, or None for all")
         self.scorer = scorer
         self.num_generations = num_generations
         self.columns = columns if columns is None else tuple(dict.fromkeys(columns))

@@ -23,9 +23,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.grouping import text_of, turns_of
+from adjudge.rewards.function_reward import Function
+from adjudge.rewards.grouping import Sample, collected, group_of
+from adjudge.rewards.messages import prompt_of, text_of
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.samples import Sample, collected, group_of
 from adjudge.rewards.trainers.buffer import Buffer, Member, waited
 from adjudge.rewards.trainers.filling import checked_fill, filled
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
@@ -44,7 +45,7 @@ RAW = "raw_prompt"
 
 
 def for_verl(
-    reward: Reward,
+    reward: Reward | Function,
     num_generations: int | Mapping[str, int],
     *,
     prompt: str = "prompt",
@@ -57,23 +58,19 @@ def for_verl(
 ) -> Callable[..., Coroutine[Any, Any, Kept]]:
     """`compute_score` for single samples, which waits until the group of the sample's prompt is whole: see `Buffer`.
 
-    `prompt` is the key of `extra_info` that holds the prompt (a text or messages); where it is not there verl's own
-    "raw_prompt" is taken, which its naive manager adds. `identity` is the key of a name for the sample, if there is
-    one, by which a retried sample is known; a column of the data set is none, being that of all samples of its prompt.
-    `ground_truth`, where it is a text, is the reference; the rest of `extra_info` are columns, also where the samples
-    of a group differ in it (`num_turns`).
+    `prompt` is the key of `extra_info` that holds the prompt (a text or messages), or where it is absent verl's own
+    "raw_prompt"; `identity` that of a name by which a retried sample is known, which no column of the data set is.
+    `ground_truth`, where it is a text, is the reference; the rest of `extra_info` are columns.
 
-    `num_generations` is verl's `rollout.n`; 1 scores every sample by itself. Validation has groups of its own size
-    (`rollout.val_kwargs.n`), and members that never come are waited for: give the sizes by what the data set has as
-    `extra_info["split"]`, {"train": 8, "test": 1}. Beside "train" every other split is held out: guards and length
-    trends see nothing of it. To them each call of the reward is a step, for whatever groups were ready, and without
-    such sizes a validation's are too. A group comes together in one process: set `reward.num_workers=1` (8 by default),
-    as verl sends each sample to any of its workers. Ray lets `concurrency` samples into that process at a time, and
-    those beyond it wait outside: where so many wait for others of their groups that these cannot come in, it is an
-    error. What never reaches it: prompts in a batch × (num_generations − 1) < 1000.
+    `num_generations` is verl's `rollout.n`; 1 scores every sample by itself. As validation has groups of its own size,
+    give the sizes by what the data set has as `extra_info["split"]`, {"train": 8, "test": 1}: beside "train" every
+    split is held out, and guards and length trends see nothing of it. To them each call of the reward is a step. A
+    group comes together in one process: set `reward.num_workers=1`. Ray lets `concurrency` samples into that process at
+    a time; where so many wait for others that cannot come in, it is an error. What never reaches it: prompts in a batch
+    × (num_generations − 1) < 1000.
 
     verl knows no abstention: such a sample's score is the mean of its group (`filled`), and "abstained" is 1. One that
-    is alone has no such mean: it is an error (LoneAbstention), or gets `fill`.
+    is alone is an error (LoneAbstention), or gets `fill`.
     """
     sizes = num_generations if isinstance(num_generations, Mapping) else {}
     scorer = Scorer(reward, deadline, on_failure)
@@ -93,7 +90,7 @@ def for_verl(
 
 
 def for_verl_batch(
-    reward: Reward,
+    reward: Reward | Function,
     num_generations: int | None = None,
     *,
     prompt: str = "prompt",
@@ -134,12 +131,12 @@ def for_verl_batch(
 def _sample(data_source: Any, response: Any, truth: Any, info: Any, prompt: str) -> Sample:
     raw = isinstance(info, Mapping) and info.get(prompt) is None and info.get(RAW) is not None
     key = RAW if raw else prompt
-    asked, where = _known(info, key), f'extra_info["{key}"]'
+    asked, turns = prompt_of(_known(info, key), f'extra_info["{key}"]')
     columns = {name: value for name, value in info.items() if name not in (prompt, RAW)}
     columns |= {"data_source": data_source, "ground_truth": truth}
     if isinstance(truth, str) and truth:
         columns["reference"] = truth
-    return Sample(text_of(asked, where), text_of(response, "solution_str"), columns, turns_of(asked, where))
+    return Sample(asked, text_of(response, "solution_str"), columns, turns)
 
 
 def _known(info: Any, name: str) -> Any:

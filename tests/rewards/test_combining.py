@@ -10,7 +10,6 @@ import pytest
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Score
 from adjudge.rewards.accuracy_reward import AccuracyReward
-from adjudge.rewards.checks import SectionReward
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.combining import Product, WeightedSum
 from adjudge.rewards.function_reward import FunctionReward
@@ -21,6 +20,7 @@ from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.section_reward import SectionReward
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.story_reward import StoryReward
 from adjudge.rewards.trainers.measures import measures_of
@@ -212,6 +212,8 @@ def test_only_what_passes_the_gates_is_judged() -> None:
 
 
 def test_a_tree_whose_leaves_all_weigh_the_same_pays_nothing_below_0() -> None:
+    for equal in ("equal", ["equal"], " equal,"):
+        assert not Gated(tree(weights=equal), {"c": number}).below_zero
     assert not Gated(tree(), {"c": number}).below_zero and tree(weights="generated").below_zero
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.checks import SectionReward
+from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.combining import Product, WeightedSum
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.gated import Gated
@@ -19,7 +20,9 @@ from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import Reward
+from adjudge.rewards.section_reward import SectionReward
 from adjudge.rewards.specification import JudgeSpec
+from adjudge.rewards.trainers.scoring import Scorer
 from tests.rewards.judged import WrittenJudge
 
 
@@ -50,6 +53,18 @@ def test_columns_in_which_the_responses_differ_reach_a_function_in_their_places(
 
 
 TEXTS = ("<answer>a</answer>", "b", "<answer>cc</answer>")
+
+
+@pytest.mark.parametrize(
+    "around", [SectionReward, partial(Guarded, guards=()), LengthFree, partial(Colocated, sleep=False), Scorer]
+)
+def test_what_is_around_a_reward_may_be_around_a_function_and_says_what_it_cannot_be_around(around: Any) -> None:
+    group = Group("p", TEXTS, by_response={"env_reward": [1.0, 2.0, 3.0]})
+    made, told = around(env), around(FunctionReward(env))
+    score = (lambda one: one.score([group]).rewards) if around is Scorer else lambda one: one.score_groups([group])
+    assert score(made) == score(told) and made.name == "env"
+    with pytest.raises(AdjudgeError, match="is int: give a reward or a function, of a judge its JudgeReward"):
+        around(7)
 
 
 @pytest.mark.parametrize(

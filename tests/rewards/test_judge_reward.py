@@ -156,11 +156,11 @@ def test_columns_feed_the_judges_and_mistakes_name_prompt_and_column(tiny: Engin
     assert not own.parts and None not in own.rewards  # each row would have parts of its own
     assert JudgeReward(graded).score_groups(with_columns(rubric=rubric_of(rubric, "here"))) == [own]
     place = r'group 1, prompt "Tell one\.": '
-    with pytest.raises(AdjudgeError, match=place + '"rubric" is missing'):
+    with pytest.raises(AdjudgeError, match=place + 'item "1": "rubric" is missing'):
         JudgeReward(graded).score_groups(with_columns())
     with pytest.raises(AdjudgeError, match=place + '"rubric"'):
         JudgeReward(graded).score_groups(with_columns(rubric="{"))
-    with pytest.raises(AdjudgeError, match=place + 'its reader has no "reviews"'):
+    with pytest.raises(AdjudgeError, match=place + 'item "1": its reader has no "reviews"'):
         JudgeReward(PersonalJudge(tiny)).score_groups(with_columns())
     with pytest.raises(AdjudgeError, match=place + '"task" is "song"'):
         JudgeReward(TreeJudge(tiny)).score_groups(with_columns(task="song"))
@@ -237,7 +237,7 @@ def test_an_engine_that_the_judge_and_the_base_model_share_is_one(tiny: Engine) 
 
 
 def test_a_reward_made_from_an_open_judge_says_why_it_cannot_be_pickled(tiny: Engine) -> None:
-    with pytest.raises(AdjudgeError, match="make it from a JudgeSpec"):
+    with pytest.raises(AdjudgeError, match="open PointwiseJudge cannot be pickled: make it from its JudgeSpec"):
         pickle.dumps(JudgeReward(PointwiseJudge(tiny)))
 
 

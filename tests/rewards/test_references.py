@@ -12,10 +12,10 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.group import Group
+from adjudge.rewards.grouping import group_of, grouped, samples_of
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.references import DynamicReference, Referenced, StaticReference
 from adjudge.rewards.rows import Row
-from adjudge.rewards.samples import group_of, grouped, samples_of
 from adjudge.rewards.specification import EngineSpec, engines_open, without_models
 from adjudge.training.prompts import asked
 from adjudge.training.recipe import Data

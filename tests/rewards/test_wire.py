@@ -22,8 +22,6 @@ from adjudge.rewards.wire import (
     label_of,
     labels_of,
     pair_of,
-    reviewed_item_of,
-    reviewed_pair_of,
     verdict_line,
     verdict_record,
 )
@@ -287,8 +285,8 @@ def test_the_reviews_of_a_reader_are_read_from_jsonl_and_from_json_text_in_csv(t
     chosen = (Comparison("x", "y", "b", "ending"), Comparison("x", "z", "a"))
     for suffix, empty in ((".csv", 1), (".jsonl", 2)):
         item_rows, pair_rows = (read_rows(path.with_suffix(suffix)) for path in (items, pairs))
-        assert [reviewed_item_of(row, 1).reviews for row in item_rows] == [given] + [()] * empty
-        assert [reviewed_pair_of(row, 1).reviews for row in pair_rows] == [chosen] + [()] * empty
+        assert [item_of(row, 1, ("reviews",)).reviews for row in item_rows] == [given] + [()] * empty
+        assert [pair_of(row, 1, ("reviews",)).reviews for row in pair_rows] == [chosen] + [()] * empty
 
 
 @pytest.mark.parametrize(
@@ -296,7 +294,7 @@ def test_the_reviews_of_a_reader_are_read_from_jsonl_and_from_json_text_in_csv(t
     [
         ("[{", "not JSON"),
         ("7", "Expected `array`"),
-        ([{"plot": "p", "score": 7}], "missing required field `review` - at `$[0]`"),
+        ([{"review": "r", "score": 7}], "missing required field `plot` - at `$[0]`"),
         ([{"plot": "p", "review": "r", "score": "7"}], "at `$[0].score`"),
         ([{"plot": "p", "review": "r", "score": True}], "at `$[0].score`"),
         ("[" * 100_000, ""),
@@ -305,7 +303,7 @@ def test_the_reviews_of_a_reader_are_read_from_jsonl_and_from_json_text_in_csv(t
 def test_reviews_that_cannot_be_read_are_named_with_their_line(reviews: object, detail: str) -> None:
     row = Row("line 3 of i.csv", {"prompt": "", "response": "s", "reviews": reviews})
     with pytest.raises(AdjudgeError) as caught:
-        reviewed_item_of(row, 3)
+        item_of(row, 3, ("reviews",))
     assert item_of(row, 3).reviews == ()
     assert str(caught.value).startswith('line 3 of i.csv: "reviews" cannot be read (') and detail in str(caught.value)
     assert str(caught.value).endswith('): give a list of {"plot", "review", "score"}')
@@ -317,7 +315,7 @@ def test_a_choice_that_is_neither_a_nor_b_is_named() -> None:
     with pytest.raises(
         AdjudgeError, match=r"line 3 of p.jsonl.*\$\[0\].preferred.*give a list of .*preferred.*a.* or .*b"
     ):
-        reviewed_pair_of(row, 3)
+        pair_of(row, 3, ("reviews",))
 
 
 def test_examples_are_read_by_their_two_columns() -> None:
@@ -343,7 +341,7 @@ def test_another_label_is_named_with_its_line(value: object) -> None:
 def test_names_that_are_null_in_an_object_are_absent() -> None:
     reviews = [{"a": "x", "b": "y", "preferred": "a", "aspect": None}]
     row = Row("here", {"prompt": "P", "story_a": "A", "story_b": "B", "reviews": reviews})
-    assert reviewed_pair_of(row, 1).reviews[0].aspect == ""
+    assert pair_of(row, 1, ("reviews",)).reviews[0].aspect == ""
 
 
 def test_responses_may_be_json_in_a_cell_of_a_table() -> None:

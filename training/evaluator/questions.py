@@ -171,7 +171,7 @@ def slots_of(rated: Sequence[Rated], asked: Asked, engine: WordingEngine) -> Ite
                 msgspec.structs.replace(asked, options={**asked.options, "aspects": aspects}), engine
             )
         judge = judges[aspects]
-        subject = kind_of(name).subject(one.row, number, asked.options)
+        subject = kind_of(name).subject(one.row, number)
         questions, shortened = judge.ask(subject)
         scored = [
             (question, aspect, target)

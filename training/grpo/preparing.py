@@ -10,8 +10,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from adjudge.rewards.grouping import Text
 from adjudge.rewards.journal import AS_IT_WAS, Journal
+from adjudge.rewards.messages import Text
 from adjudge.rewards.references import DynamicReference, Referenced
 from adjudge.rewards.rows import Row
 from adjudge.rewards.trainers.processes import attempt, place_among_processes, share, values_of

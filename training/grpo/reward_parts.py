@@ -14,17 +14,19 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.models.aliases import HOUSE, SMOLLM2
 from adjudge.rewards.accuracy_reward import AccuracyReward, peoples_score
-from adjudge.rewards.checks import Check, CheckReward, SectionReward
+from adjudge.rewards.check_reward import Check, CheckReward
 from adjudge.rewards.engine_choice import EngineChoice
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
 from adjudge.rewards.imported import imported, is_own
-from adjudge.rewards.judge_reward import JudgeReward, Scale, check_row
+from adjudge.rewards.judge_reward import JudgeReward, Scale
+from adjudge.rewards.judged import check_row
 from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.judges.kinds import FILES, kind_of, of_pairs, prepare, usual
 from adjudge.rewards.references import DynamicReference, Reference, StaticReference
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row
+from adjudge.rewards.section_reward import SectionReward
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.story_formulas import ComponentWeights, LengthWindow
 from adjudge.rewards.story_reward import Form, StoryReward

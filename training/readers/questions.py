@@ -14,10 +14,16 @@ from adjudge.engine.text.prompt import Message
 from adjudge.rewards.judges import template
 from adjudge.rewards.judges.asking import Mode
 from adjudge.rewards.judges.aspects import Aspect
-from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge, texts_of_choice, texts_of_rating
+from adjudge.rewards.judges.personal import (
+    PersonalJudge,
+    PersonalPairJudge,
+    last_reviews,
+    texts_of_choice,
+    texts_of_rating,
+)
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
-from adjudge.rewards.wire import reviewed_item_of, reviewed_pair_of
+from adjudge.rewards.wire import item_of, pair_of
 from adjudge.rewards.words import count_words, shortened
 from adjudge.training.readers.reviews import NEEDED_BY, score_of
 from adjudge.training.stages import read_stage
@@ -67,7 +73,7 @@ class RatingQuestion(msgspec.Struct, frozen=True):
 
     def texts(self) -> list[str]:
         """The texts that may be shortened."""
-        return [self.item.response, *(text for old in self.item.reviews for text in (old.plot, old.review))]
+        return [self.item.response, *(text for old in self.item.reviews for text in (old.plot, old.review or ""))]
 
     def with_texts(self, texts: Sequence[str], count: int) -> RatingQuestion:
         """The same with those texts, `count` of them shortened."""
@@ -191,18 +197,16 @@ def _messages(
 
 
 def _rating(row: Row, number: int) -> RatingQuestion:
-    item = reviewed_item_of(row, number)
+    item = item_of(row, number, ("reviews",))
     _need_reviews(row, item.reviews)
-    for place, old in enumerate(item.reviews, 1):
-        if not 1 <= old.score <= 10:
-            raise AdjudgeError(f"{row.place}: review {place} has the score {old.score}: give one from 1 to 10")
+    last_reviews(item, len(item.reviews), row.place, texts=True)
     review = row.columns.get("review")
     own = "" if review is None else row.text("review", NEEDED_BY)
     return RatingQuestion(item, _reader(row), _split(row), own, score_of(row, "expected"))
 
 
 def _chosen(row: Row, number: int) -> ChoiceQuestion:
-    pair = reviewed_pair_of(row, number)
+    pair = pair_of(row, number, ("reviews",))
     _need_reviews(row, pair.reviews)
     preferred = row.text("expected", NEEDED_BY)
     if preferred not in ("a", "b"):

@@ -138,7 +138,7 @@ def test_writingbench_joins_requests_and_responses(tmp_path: Path) -> None:
     dataset = load([requests, responses])
     (row,) = dataset.rows
     assert (row.item.prompt, row.item.response, row.overall, dataset.scale) == ("Write it.", "Written.", 7.5, (1, 10))
-    assert KINDS["rubric"].subject(Row("here", line_of(row)), 1, {}).rubric.criteria[0].name == "Fit"
+    assert KINDS["rubric"].subject(Row("here", line_of(row)), 1).rubric.criteria[0].name == "Fit"
     with pytest.raises(AdjudgeError, match="requests and no responses: name a file"):
         load([requests])
     again = write_lines(tmp_path / "again.jsonl", *({"index": 4, "query": query, "checklist": []} for query in "ab"))

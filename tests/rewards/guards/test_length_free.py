@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.checks import SectionReward
 from adjudge.rewards.combining import WeightedSum
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.gated import Gated
@@ -17,6 +16,7 @@ from adjudge.rewards.gates import FormatReward, LengthReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree, LengthState
+from adjudge.rewards.section_reward import SectionReward
 from adjudge.rewards.trainers.measures import measures_of
 from adjudge.rewards.words import count_words
 from tests.rewards.guards.made import Made, of_words

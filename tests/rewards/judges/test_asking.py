@@ -16,7 +16,7 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Prompt
-from adjudge.rewards.judges.asking import ANSWER, SAMPLING, Answer, Direct, Question, Reasoned, _mean_score, open_asking
+from adjudge.rewards.judges.asking import ANSWER, SAMPLING, Answer, Direct, Question, Reasoned, _mean_score
 from adjudge.rewards.judges.debate import DebateJudge
 from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge
 from adjudge.rewards.judges.tree import TreeJudge
@@ -312,9 +312,9 @@ def test_settings_that_make_no_sense_are_one_sentence(tiny: Engine, how: dict[st
 
 def test_modes_are_two_and_direct_takes_no_sampling(tiny: Engine) -> None:
     with pytest.raises(AdjudgeError, match="direct or reasoned"):
-        open_asking(tiny, "deep", None, **USUAL)  # type: ignore[arg-type]
+        PairwiseJudge(tiny, mode="deep")  # type: ignore[arg-type]
     with pytest.raises(AdjudgeError, match="writes nothing"):
-        open_asking(tiny, "direct", SHORT, **USUAL)
+        PairwiseJudge(tiny, sampling=SHORT)
 
 
 def test_a_judge_that_would_write_with_the_weights_of_house_is_refused_where_it_is_made(tiny: Engine) -> None:

@@ -10,8 +10,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.aspects import Aspect
-from adjudge.rewards.judges.ensemble import ensemble
-from adjudge.rewards.judges.ensemble_judge import EnsembleJudge, accompanied
+from adjudge.rewards.judges.ensemble import accompanied, ensemble
+from adjudge.rewards.judges.ensemble_judge import EnsembleJudge
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.pointwise import PointwisePairJudge
 from adjudge.rewards.specification import JudgeSpec

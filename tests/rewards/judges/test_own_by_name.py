@@ -135,16 +135,16 @@ def test_it_sees_what_it_reads_of_a_row_in_a_file_and_in_a_reward(module: str) -
     with pytest.raises(ModelNeeded):
         reward.score_groups([group])
     row = Row("line 1", {"prompt": "p", "response": "r", "reference": "ref", **COLUMNS})
-    read = kind_of(f"{module}:Reading").subject(row, 1, {})
+    read = kind_of(f"{module}:Reading").subject(row, 1)
     for item in (seen[0], read):
         assert (item.reference, item.genre, item.task) == ("ref", "tale", "guide")
-        assert item.reviews == (Review("A plot.", "", 3.0),)
+        assert item.reviews == (Review("A plot.", None, 3.0),)
         assert item.rubric is not None and [one.name for one in item.rubric.criteria] == ["wit"]
     with pytest.raises(
         AdjudgeError, match='line 1: "task" is "math": write completion or guide or open, or leave it out'
     ):
-        kind_of(f"{module}:Reading").subject(Row("line 1", {"prompt": "p", "response": "r", "task": "math"}), 1, {})
-    other = kind_of(f"{module}:Short").subject(Row("line 1", {"prompt": "p", "response": "r", "task": "math"}), 1, {})
+        kind_of(f"{module}:Reading").subject(Row("line 1", {"prompt": "p", "response": "r", "task": "math"}), 1)
+    other = kind_of(f"{module}:Short").subject(Row("line 1", {"prompt": "p", "response": "r", "task": "math"}), 1)
     assert other == Item("p", "r", id=other.id), "columns that it does not read may be anything"
     with pytest.raises(AdjudgeError, match='Wrong.reads has "tone": give a tuple, of rubric, reviews, genre, task'):
         type("Wrong", (Homework,), {"reads": ("rubric", "tone")})

@@ -121,7 +121,11 @@ def test_a_reader_without_reviews_is_the_authors_mistake_unless_none_are_wanted(
         PersonalJudge(tiny).judge([*ITEMS, Item("", "New.", id="x")])
     with pytest.raises(AdjudgeError, match=r'pair "y": its reader has no "reviews".*k to 0'):
         PersonalPairJudge(tiny).compare([*PAIRS, Pair("A", "B", id="y")])
+    wordless = Item("", "New.", reviews=(Review("A plot.", "", 3), Review("Another.", None, 4)))
+    with pytest.raises(AdjudgeError, match=r'item "": review 2 has no "review", its text: .* texts=False'):
+        PersonalJudge(tiny).judge([wordless])
     assert tiny.stats.prompts == asked
+    assert PersonalJudge(tiny, texts=False, **ANY).judge([wordless])[0].score is not None
     assert PersonalJudge(tiny, k=0, **ANY).judge([Item("", "New.")])[0].score is not None
     assert PersonalPairJudge(tiny, k=0, **ANY).compare([Pair("A", "B")])[0].preference is not None
 

@@ -11,7 +11,6 @@ from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.judges import retrieval
 from adjudge.rewards.judges.retrieval import EngineEmbedder, Index, Retrieved
 from adjudge.rewards.verdict import Example
 from tests.rewards.scripted import ScriptedEngine
@@ -39,23 +38,14 @@ def tiny() -> Engine:
     return Engine(TINY, kv_cache_gb=0.2)
 
 
-@pytest.fixture(params=["numpy", "faiss"])
-def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The tests below hold with the index library too."""
-    if request.param == "faiss":
-        pytest.importorskip("faiss", reason="faiss is not installed: retrieval is by numpy alone")
-        monkeypatch.setattr(retrieval, "LARGE", 1)
-    return str(request.param)
-
-
-def test_examples_come_by_the_cosine_of_their_prompts_nearest_first(library: str) -> None:
+def test_examples_come_by_the_cosine_of_their_prompts_nearest_first() -> None:
     index = Index(examples(*POINTS), compass)
     [found] = index.nearest(["nearly north"], ["?"], 4)
     assert responses(found) == ["north 1", "northeast 3", "east 0", "west 2"]
     assert [len(index.nearest(["east"], ["?"], k)[0].examples) for k in (1, 3, 9)] == [1, 3, 4]
 
 
-def test_equally_near_examples_come_in_their_own_order(library: str) -> None:
+def test_equally_near_examples_come_in_their_own_order() -> None:
     index = Index(examples("north", "east", "east", "north", "east"), compass)
     [found] = index.nearest(["northeast"], ["?"], 5)
     assert responses(found) == ["north 0", "north 3", "east 1", "east 2", "east 4"]
@@ -72,7 +62,7 @@ def test_ties_do_not_hang_on_where_a_row_stands() -> None:
     assert [example.prompt for example in found.examples] == [*names[::3], *names[1::3], *names[2::3]]
 
 
-def test_a_text_is_never_retrieved_for_itself_however_often_it_is_there(library: str) -> None:
+def test_a_text_is_never_retrieved_for_itself_however_often_it_is_there() -> None:
     own = [Example("north", "mine "), *[Example("north", "mine")] * 9]
     index = Index([*own, Example("east", "theirs"), Example("west", "mine")], compass)
     for k in (1, 2):
@@ -82,7 +72,7 @@ def test_a_text_is_never_retrieved_for_itself_however_often_it_is_there(library:
     assert found == Retrieved()
 
 
-def test_what_is_found_does_not_depend_on_company(library: str) -> None:
+def test_what_is_found_does_not_depend_on_company() -> None:
     index = Index(examples(*POINTS), compass)
     prompts = ["north", "east", "north", "nowhere"]
     together = index.nearest(prompts, ["a", "east 0", "north 1", "b"], 2)

@@ -144,7 +144,7 @@ def test_an_items_own_rubric_goes_before_the_judges(tiny: Engine) -> None:
     verdicts = with_default.judge([ITEMS[0], own])
     assert [list(verdict.breakdown) for verdict in verdicts] == [["plot", "style"], ["facts", "tone"]]
     assert alone.judge([own]) == verdicts[1:]
-    with pytest.raises(AdjudgeError, match='item "0" has no rubric of its own and the judge has none: give either'):
+    with pytest.raises(AdjudgeError, match='item "0": "rubric" is missing, and the judge has none: give either'):
         alone.judge(ITEMS)
 
 

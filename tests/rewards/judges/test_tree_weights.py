@@ -10,7 +10,7 @@ import pytest
 from adjudge.engine.engine import Engine
 from adjudge.engine.text.prompt import Prompt, Segment
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.judges.tree_weights import Weighing, Weights, read_weights, schema
+from adjudge.rewards.judges.tree_weights import Weighing, Weights, interleaved, read_weights, schema
 from tests.rewards.scripted import ScriptedEngine
 
 TINY = "dummy:tiny-llama"
@@ -158,3 +158,20 @@ def test_new_conditions_make_new_keys(tiny: Engine) -> None:
     models: Iterator[str] = iter(["old", "new"])
     weighing = Weighing(tiny, None, word, lambda: {"model": next(models)})
     assert weighing.key("one", NAMES) != weighing.key("one", NAMES)
+
+
+def test_streams_are_read_by_turns_until_all_have_ended() -> None:
+    assert "".join(interleaved(iter("abc"), iter("1"), iter(""), iter("xyzw"))) == "a1xbyczw"
+    assert list(interleaved()) == []
+
+
+def test_a_stream_is_not_begun_before_its_turn() -> None:
+    begun: list[str] = []
+
+    def stream(name: str) -> object:
+        begun.append(name)
+        yield from (name, name)
+
+    merged = interleaved(stream("a"), stream("b"))  # type: ignore[arg-type]
+    assert begun == [] and next(merged) == "a" and begun == ["a"]
+    assert next(merged) == "b" and begun == ["a", "b"]

@@ -19,9 +19,9 @@ from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard
 from adjudge.rewards.guards.guarded import Guarded
-from adjudge.rewards.guards.layer import layers_of
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
+from adjudge.rewards.layer import layers_of
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.trl import TrlReward, for_trl
 from tests.rewards.guards.made import CANARIES

@@ -5,7 +5,7 @@ import pickle
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from threading import TIMEOUT_MAX, Event
 from types import SimpleNamespace
 
 import pytest
@@ -13,8 +13,8 @@ import pytest
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
+from adjudge.rewards.grouping import Sample
 from adjudge.rewards.reward import GroupReward
-from adjudge.rewards.samples import Sample
 from adjudge.rewards.trainers import buffer as module
 from adjudge.rewards.trainers.buffer import Buffer, Member, waited
 from adjudge.rewards.trainers.filling import LoneAbstention
@@ -317,9 +317,9 @@ def test_a_group_without_an_answer_ends_no_run_but_three_calls_in_a_row_do() -> 
 def test_options_are_checked() -> None:
     with pytest.raises(AdjudgeError, match="num_generations is 0"):
         Buffer(Scorer(Relative()), 0)
-    for patience in (-1.0, float("inf"), float("nan")):
+    for patience in (-1.0, float("inf"), float("nan"), 2 * TIMEOUT_MAX, "9"):
         with pytest.raises(AdjudgeError, match="patience is"):
-            Buffer(Scorer(Relative()), 1, patience)
+            Buffer(Scorer(Relative()), 1, patience)  # type: ignore[arg-type]
 
 
 def test_what_each_sample_says_for_itself_reaches_a_function_in_its_place() -> None:

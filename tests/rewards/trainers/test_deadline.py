@@ -17,14 +17,14 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import learning
 from adjudge.rewards.guards.length_free import LengthFree, LengthState
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.judges.aspects import STORYER
 from adjudge.rewards.judges.pointwise import PointwiseJudge
+from adjudge.rewards.layer import learning
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers import scoring
-from adjudge.rewards.trainers.call import Call
+from adjudge.rewards.trainers.deadline import Call
 from adjudge.rewards.trainers.scoring import Scorer
 from tests.rewards.trainers.rewards import Relative, Told, Waiting, fails_on_second
 

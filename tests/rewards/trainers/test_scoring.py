@@ -11,7 +11,6 @@ import pytest
 from adjudge.engine.call import overdue
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NoServer, NotServing, RemoteError
 from adjudge.engine.face import Stats
-from adjudge.rewards.checks import SectionReward
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.group import Group
@@ -20,6 +19,7 @@ from adjudge.rewards.guards.guard import Guard
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.reward import GroupReward, Reward
+from adjudge.rewards.section_reward import SectionReward
 from adjudge.rewards.trainers.scoring import Scorer
 from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, Waiting, fails_on_second
 

@@ -17,8 +17,8 @@ from adjudge.rewards.combining import WeightedSum
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guarded import Guarded
-from adjudge.rewards.guards.layer import learning
 from adjudge.rewards.guards.length_free import LengthFree
+from adjudge.rewards.layer import learning
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.measures import REASONS
 from adjudge.rewards.trainers.trl import AsyncTrlReward, TrlReward, for_trl, shares
@@ -435,6 +435,9 @@ def test_options_are_checked() -> None:
     for count in (0, 2.5, "8"):
         with pytest.raises(AdjudgeError, match="num_generations is"):
             for_trl(Relative(), count)  # type: ignore[arg-type]
+    for columns in ("rubric", 7):
+        with pytest.raises(AdjudgeError, match=f"columns is {columns!r}: give a list of names"):
+            for_trl(Relative(), columns=columns)  # type: ignore[arg-type]
 
 
 # The asynchronous form

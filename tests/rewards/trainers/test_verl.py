@@ -11,7 +11,7 @@ import pytest
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
-from adjudge.rewards.guards.layer import Layer
+from adjudge.rewards.layer import Layer
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.filling import LoneAbstention
 from adjudge.rewards.trainers.verl import for_verl, for_verl_batch

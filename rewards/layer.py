@@ -1,19 +1,54 @@
-"""`Layer`: a reward around another, which has its own part to do once a step."""
+"""`Around`: a reward around another; `Layer`: one that has its own part to do once a step."""
 
 from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.function_reward import Function, FunctionReward
 from adjudge.rewards.group import Group
-from adjudge.rewards.reward import Around, GroupReward, Reward, checked
+from adjudge.rewards.reward import GroupReward, Reward, checked
+
+if TYPE_CHECKING:
+    from adjudge.engine.face import EngineFace
 
 _LEARNS: ContextVar[bool] = ContextVar("adjudge_learns", default=True)
+
+
+class Around(Reward):
+    """A reward around another, or around a function (see `FunctionReward`).
+
+    Its name, metrics, engines, what it can pay and whether it takes tokens are those of the reward inside.
+    """
+
+    def __init__(self, reward: Reward | Function) -> None:
+        self.reward = reward_of(reward, f"what {type(self).__name__} is around")
+        self.name = self.reward.name
+
+    @property
+    def metrics(self) -> Mapping[str, float]:  # type: ignore[override]
+        """What the reward inside keeps."""
+        return self.reward.metrics
+
+    @property
+    def below_zero(self) -> bool:
+        """Whether the reward inside can pay less than 0."""
+        return self.reward.below_zero
+
+    @property
+    def takes_ids(self) -> bool:
+        """Whether the reward inside takes them."""
+        return self.reward.takes_ids
+
+    @property
+    def engines(self) -> tuple[EngineFace, ...]:
+        """Those of the reward inside."""
+        return self.reward.engines
 
 
 class Layer(Around):
@@ -65,12 +100,23 @@ def layers_of(reward: Reward) -> tuple[Reward, list[Layer]]:
     return reward, layers
 
 
-def inside(reward: Reward, what: str) -> Reward:
-    """The reward, if it may be inside another as `what`; raises AdjudgeError for a layer, which nobody finds there."""
+def reward_of(reward: Reward | Function, what: str, name: str | None = None) -> Reward:
+    """The reward, or the one that a function is, by that `name`; raises AdjudgeError for what cannot be `what`."""
+    if isinstance(reward, Reward):
+        return reward
+    if not callable(reward):
+        raise AdjudgeError(
+            f"{what} is {type(reward).__name__}: give a reward or a function, of a judge its JudgeReward"
+        )
+    return FunctionReward(reward, name)
+
+
+def inside(reward: Reward | Function, what: str, name: str | None = None) -> Reward:
+    """The same, if it may be inside another; raises AdjudgeError for a layer too, which nobody finds there."""
     if isinstance(reward, Layer):
         kind = type(reward).__name__
         raise AdjudgeError(f"{what} is {kind}, which looks at whole steps: put {kind} around the whole reward")
-    return reward
+    return reward_of(reward, what, name)
 
 
 @contextmanager

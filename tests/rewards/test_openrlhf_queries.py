@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.rewards.queries import KEPT, _overlap, response_of
+from adjudge.rewards.openrlhf_queries import KEPT, _overlap, response_of
 
 MANY = 300_000
 LONG = "Tell of a bus that was late and of a woman who waited for it in the rain."
