@@ -199,10 +199,10 @@ def bench_tree(
 ) -> None:
     """Analyse a tree judge as Tree of Writing does, beside the paper's own figures.
 
-    From the journal of a run, without a model: how the parts of the tree rank systems (columns `system`, `instruction`,
-    and `human` where people scored the texts), how scores go with the lengths of prompts and texts, and how far each
+    From the journal of a run, without a model: how scores go with the lengths of prompts and texts, and how far each
     disturbance lowers them (rows of `adjudge writing disturb`). With --trials, or of plain texts, the model writes the
-    weights of each instruction several times: how far do they differ? Nothing is asked twice.
+    weights of each instruction several times: how far do they differ? Nothing is asked twice. How the parts of the
+    tree rank systems, `adjudge bench agreement --protocol tree` tells.
     """
     _check_output(output)
     options = judge_options(locals())
