@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -371,15 +371,14 @@ def bench_disturbances(
     """
     from adjudge.bench.disturbances import bench_disturbances as run
     from adjudge.bench.disturbances import journal_of
-    from adjudge.commands.resumable import keeping
+    from adjudge.commands.resumable import alone, keeping
 
     _check_output(output, stories)
-    book = None if output is None else journal_of(output)
-    with (
-        nullcontext()
-        if book is None
-        else keeping(book, lambda: f"what was judged is in {book}", "run it again to go on")
-    ):
+    with ExitStack() as held:
+        if output is not None:
+            book = journal_of(output)
+            held.enter_context(alone(book, mend="name another output with -o"))
+            held.enter_context(keeping(book, lambda: f"what was judged is in {book}", "run it again to go on"))
         run(
             stories,
             model=model or usual_model(DEFAULT_JUDGE, adapter),
