@@ -47,7 +47,7 @@ def tell(
         draw_attrition(counts, plot, title)
 
 
-def show_attrition(counts: Sequence[Count], title: str, console: Console | None = None) -> None:
+def show_attrition(counts: Sequence[Count], title: str) -> None:
     """Print the table; shares are of the rows that came to the first stage."""
     published = any(count.published is not None for count in counts)
     table = plain_table(title=Text(title))
@@ -61,7 +61,7 @@ def show_attrition(counts: Sequence[Count], title: str, console: Console | None 
         why = ", ".join(f"{reason} {number}" for reason, number in count.reasons.items()) or "-"
         left = cell(_left(count, counts), ".2%", "-")
         table.add_row(count.stage, str(count.came), str(count.kept), left, *paper, why)
-    (console or Console()).print(table)
+    Console().print(table)
 
 
 def draw_attrition(counts: Sequence[Count], path: Path, title: str) -> None:
