@@ -29,7 +29,7 @@ from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import TextFile
 from adjudge.training.house.texts import Corpus, Story, stories_of
-from adjudge.training.progress import bar
+from adjudge.training.progress import watched
 from adjudge.training.terminal import cell, counted, open_console, plain_table, say
 from adjudge.training.writing.disturbances import disturbed, parse_kinds
 
@@ -100,17 +100,12 @@ def bench_disturbances(
     engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
     items = [Item(one.prompt, _text(one.sentences), f"{n}") for n, one in enumerate(stories)]
     items += [Item(one.prompt, one.text, f"{n} {one.kind}") for n, one in enumerate(changed)]
-    scores: list[float | None] = [None] * len(items)
     with ExitStack() as stack:
         book = None
         if output is not None:
             book = stack.enter_context(Journal(journal_of(output), mend="name another output with -o"))
         judge = PointwiseJudge(engine, aspects=asked, journal=book)
-        progress = stack.enter_context(bar())
-        task = progress.add_task("judging", total=len(items))
-        for place, verdict in enumerate(judge.judge_iter(items)):
-            scores[place] = verdict.score
-            progress.advance(task)
+        scores = [verdict.score for verdict in watched("judging", judge.judge_iter(items), len(items))]
     outcomes = list(outcomes_of(changed, scores[: len(stories)], scores[len(stories) :]))
     machine = describe_machine(engine.runner.device)
     if output is not None:  # before anything is printed

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from adjudge.training.pictures import check_picture, new_figure, save_picture
 from adjudge.training.stages import Passed
-from adjudge.training.terminal import plain_table
+from adjudge.training.terminal import cell, plain_table
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ def tell(
         draw_attrition(counts, plot, title)
 
 
-def show_attrition(counts: Sequence[Count], title: str, console: Console | None = None) -> None:
+def show_attrition(counts: Sequence[Count], title: str) -> None:
     """Print the table; shares are of the rows that came to the first stage."""
     published = any(count.published is not None for count in counts)
     table = plain_table(title=Text(title))
@@ -57,10 +57,11 @@ def show_attrition(counts: Sequence[Count], title: str, console: Console | None 
         table.add_column("paper", justify="right")
     table.add_column("dropped for")
     for count in counts:
-        paper = [_percent(count.published)] if published else []
+        paper = [cell(count.published, ".2%", "-")] if published else []
         why = ", ".join(f"{reason} {number}" for reason, number in count.reasons.items()) or "-"
-        table.add_row(count.stage, str(count.came), str(count.kept), _percent(_left(count, counts)), *paper, why)
-    (console or Console()).print(table)
+        left = cell(_left(count, counts), ".2%", "-")
+        table.add_row(count.stage, str(count.came), str(count.kept), left, *paper, why)
+    Console().print(table)
 
 
 def draw_attrition(counts: Sequence[Count], path: Path, title: str) -> None:
@@ -86,7 +87,3 @@ def draw_attrition(counts: Sequence[Count], path: Path, title: str) -> None:
 
 def _left(count: Count, counts: Sequence[Count]) -> float | None:
     return count.kept / counts[0].came if counts[0].came else None
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.2f} %"

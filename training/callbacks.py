@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from transformers import TrainerCallback
 
 from adjudge.training.curves import draw_curves
 from adjudge.training.metrics import append_metrics, metrics_line, read_metrics
 from adjudge.training.pictures import can_draw
+from adjudge.training.progress import bar
 from adjudge.training.run_folder import RunFolder
 
 
@@ -23,8 +22,7 @@ class Watch(TrainerCallback):
 
     def __init__(self, folder: RunFolder, epochs: float | None = None) -> None:
         self.folder, self.epochs = folder, epochs
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self.progress = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+        self.progress = bar()
         self.task: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

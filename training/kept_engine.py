@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -15,8 +15,11 @@ from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, sets_of
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason, Score
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.training.once import once
+
+T = TypeVar("T")
 
 
 class KeptEmbedding(msgspec.Struct, frozen=True, array_like=True):
@@ -39,22 +42,19 @@ class KeptEmbedding(msgspec.Struct, frozen=True, array_like=True):
         return Embedding(values, self.reason, self.prompt_tokens)
 
 
-PACK = msgspec.msgpack.encode
-"""JSON has no infinities."""
-
-
 class KeptEngine(EngineAround):
-    """`engine`, but what it scored, wrote and embedded is kept in the `journal`, under all that decides it.
+    """`engine`, but what it scored, wrote and embedded is kept in the `journal`, if any, under all that decides it.
 
     A judge of several rounds keeps verdicts, not what was said on the way to them: this keeps that too. Answers that
     lie in the moment (timeouts) are not kept; rewards are computed anew. Texts come one a prompt, each with its own
-    seed.
+    seed. `asked` counts what the engine answered, `remembered` what the journal had.
     """
 
-    def __init__(self, engine: EngineFace, journal: Journal) -> None:
+    def __init__(self, engine: EngineFace, journal: Journal | None) -> None:
         super().__init__(engine)
         self.stats = engine.stats
         self._journal = journal
+        self.asked = self.remembered = 0
 
     def score_iter(
         self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **how: Any
@@ -67,8 +67,7 @@ class KeptEngine(EngineAround):
             wanted, over = [prompts[place] for place in new], [each[place] for place in new]
             return self._engine.score_iter(wanted, over, **how)
 
-        unpack = msgspec.msgpack.Decoder(Score).decode
-        return once(self._journal, keys, ask, pack=PACK, unpack=unpack, ended=lambda score: score.reason)
+        return self._once(keys, ask, Score, lambda score: score.reason)
 
     def generate_iter(
         self,
@@ -87,10 +86,10 @@ class KeptEngine(EngineAround):
 
         def ask(new: list[int]) -> Iterator[tuple[int, Completion]]:
             wanted, drawn = [prompts[place] for place in new], [seeds[place] for place in new]
-            return self._engine.generate_iter(wanted, sampling, seeds=drawn, priority=priority, timeout=timeout)
+            found = self._engine.generate_iter(wanted, sampling, seeds=drawn, priority=priority, timeout=timeout)
+            return ((number, msgspec.structs.replace(text, text=well_formed(text.text))) for number, text in found)
 
-        unpack = msgspec.msgpack.Decoder(Completion).decode
-        found = once(self._journal, keys, ask, pack=PACK, unpack=unpack, ended=lambda text: text.finish_reason)
+        found = self._once(keys, ask, Completion, lambda text: text.finish_reason)
         return ((place, msgspec.structs.replace(text, prompt=place)) for place, text in found)
 
     def embed_iter(self, prompts: Sequence[AnyPrompt], **how: Any) -> Iterator[tuple[int, Embedding]]:
@@ -102,8 +101,7 @@ class KeptEngine(EngineAround):
             for number, embedding in self._engine.embed_iter(wanted, **how):
                 yield number, KeptEmbedding.of(embedding)
 
-        unpack = msgspec.msgpack.Decoder(KeptEmbedding).decode
-        found = once(self._journal, keys, ask, pack=PACK, unpack=unpack, ended=lambda kept: kept.reason)
+        found = self._once(keys, ask, KeptEmbedding, lambda kept: kept.reason)
         return ((place, kept.embedding) for place, kept in found)
 
     def reward_iter(self, prompts: Sequence[AnyPrompt], **how: Any) -> Iterator[tuple[int, ModelReward]]:
@@ -112,3 +110,21 @@ class KeptEngine(EngineAround):
 
     def _key(self, what: str, prompt: AnyPrompt, how: Any) -> str:
         return content_key(what=what, prompt=prompt, how=how, model=self.identity)
+
+    def _once(
+        self,
+        keys: Sequence[str],
+        ask: Callable[[list[int]], Iterator[tuple[int, T]]],
+        kind: type[T],
+        ended: Callable[[T], str | None],
+    ) -> Iterator[tuple[int, T]]:
+        def counted(new: list[int]) -> Iterator[tuple[int, T]]:
+            for answer in ask(new):
+                self.asked += 1
+                yield answer
+
+        def unpack(raw: bytes) -> T:
+            self.remembered += 1
+            return msgspec.msgpack.decode(raw, type=kind)  # JSON has no infinities
+
+        return once(self._journal, keys, counted, pack=msgspec.msgpack.encode, unpack=unpack, ended=ended)

@@ -24,16 +24,14 @@ def check_picture(path: Path | None) -> None:
         return
     if path.suffix not in PICTURES:
         raise AdjudgeError(f"{path} is no picture: name a {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
-    if not can_draw():
-        raise AdjudgeError("plots need matplotlib: pip install 'adjudge[report]'")
+    _check_matplotlib()
 
 
 def new_figure(width: float = 6.4, height: float = 4.8) -> Any:
     """A matplotlib figure of that size in inches; raises AdjudgeError where matplotlib is missing."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise AdjudgeError("there is no plot: matplotlib is missing; pip install 'adjudge[report]'") from None
+    _check_matplotlib()
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -44,18 +42,19 @@ def save_picture(figure: Any, path: Path) -> None:
     """
     for text in figure.findobj(lambda artist: hasattr(artist, "set_parse_math")):
         text.set_parse_math(False)
-    _save_whole(figure, path, dpi=110)
+    with whole_file(path) as file:
+        figure.savefig(file, dpi=110, format=path.suffix.removeprefix("."))
 
 
 def save_figure(figure: Any, path: Path, title: str) -> None:
     """Save it under a small title, the whole file or nothing; raises AdjudgeError where it cannot be written."""
-    figure.suptitle("\n".join(fill(line, 110) for line in title.splitlines()), fontsize=7, parse_math=False)
+    figure.suptitle("\n".join(fill(line, 110) for line in title.splitlines()), fontsize=7)
     try:
-        _save_whole(figure, path, dpi=100)
+        save_picture(figure, path)
     except OSError as error:
         raise AdjudgeError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error
 
 
-def _save_whole(figure: Any, path: Path, dpi: int) -> None:
-    with whole_file(path) as file:
-        figure.savefig(file, dpi=dpi, format=path.suffix.removeprefix("."))
+def _check_matplotlib() -> None:
+    if not can_draw():
+        raise AdjudgeError("plots need matplotlib: pip install 'adjudge[report]'")

@@ -10,22 +10,18 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from adjudge.engine.completion import FinishReason
+from adjudge.engine.completion import Completion
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import AnyPrompt, EngineFace
+from adjudge.engine.face import EngineFace
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import Score
-from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Message, Prompt
-from adjudge.engine.text.tokenizer import well_formed
 from adjudge.engine.whole_file import whole_file
-from adjudge.rewards.journal import Journal, content_key
+from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.asking import room_for, seed_of
-from adjudge.rewards.kept_answers import KeptScore
 from adjudge.rewards.row_files import PACKED, coding_of, read_rows
 from adjudge.rewards.rows import Row, encodable, id_of
 from adjudge.rewards.wire import json_line
-from adjudge.training.once import once
+from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.progress import watched
 
 T = TypeVar("T")
@@ -68,21 +64,13 @@ class Passed(msgspec.Struct, Generic[T], frozen=True):
     dropped: list[Drop]
 
 
-class KeptText(msgspec.Struct, frozen=True, array_like=True):
-    """A text as the journal keeps it, and how it ended."""
-
-    text: str
-    ended: FinishReason
-
-
 class Texts:
     """Has texts written, many at a time, free or of the form of a JSON `schema`.
 
     A text that is empty, cut short (unless `unended` ones will do) or unusable to its reader is written again with
     another seed, `attempts` times in all (at temperature 0 once). Seeds are drawn from `seed` and the prompt, so that a
-    text does not depend on its company. With a `journal` every text that came to its end is kept under what decides it,
-    unusable ones too, and not asked for again. `asked`, `remembered` and `rewritten` count texts, `shortened` prompts
-    that did not fit.
+    text does not depend on its company. With a `journal` every text that came to its end is kept, unusable ones too,
+    and not asked for again: `engine` counts them. `rewritten` counts texts, `shortened` prompts that did not fit.
     Raises AdjudgeError for settings that make no sense.
     """
 
@@ -98,15 +86,14 @@ class Texts:
         unended: bool = False,
     ) -> None:
         self.reserve = room_for(sampling, engine, attempts=attempts)
-        self.engine = engine
+        self.engine = KeptEngine(engine, journal)
         self.sampling = sampling
         if schema is not None:
             self.sampling = msgspec.structs.replace(sampling, json_schema=json.dumps(schema))
-        self.journal = journal
         self.attempts = attempts if sampling.temperature > 0 else 1
         self.seed = seed
         self.unended = unended
-        self.asked = self.remembered = self.rewritten = self.shortened = 0
+        self.rewritten = self.shortened = 0
 
     def prompt(self, messages: Sequence[Message], answer: str = "") -> Prompt:
         """A prompt in the model's chat template, its untrusted texts shortened where it would not fit."""
@@ -127,68 +114,18 @@ class Texts:
         waiting = deque((place, 0) for place in range(len(prompts)))
         while waiting:
             window = [waiting.popleft() for _ in range(min(WINDOW, len(waiting)))]
-            wanted = [(prompts[place], seed_of(self.seed, prompts[place], samples[place], n)) for place, n in window]
-            for index, kept in self._texts(wanted):
+            wanted = [prompts[place] for place, _ in window]
+            seeds = [seed_of(self.seed, prompts[place], samples[place], attempt) for place, attempt in window]
+            for index, written in self.engine.generate_iter(wanted, self.sampling, seeds=seeds):
                 place, attempt = window[index]
                 try:
-                    yield place, reads[place](_usable(kept, self.unended))
+                    yield place, reads[place](_usable(written, self.unended))
                 except Unusable as unusable:
-                    if kept.ended in ("stop", "length") and attempt + 1 < self.attempts:
+                    if written.finish_reason in ("stop", "length") and attempt + 1 < self.attempts:
                         self.rewritten += 1
                         waiting.append((place, attempt + 1))
                     else:
                         yield place, unusable
-
-    def _texts(self, wanted: Sequence[tuple[Prompt, int]]) -> Iterator[tuple[int, KeptText]]:
-        """The text of each prompt and seed, as soon as it is there: from the journal, or from the engine."""
-
-        def ask(new: list[int]) -> Iterator[tuple[int, KeptText]]:
-            prompts, seeds = zip(*(wanted[index] for index in new), strict=True)
-            for number, completion in self.engine.generate_iter(prompts, self.sampling, seeds=seeds):
-                self.asked += 1
-                yield number, KeptText(well_formed(completion.text), completion.finish_reason)
-
-        def unpack(raw: bytes) -> KeptText:
-            self.remembered += 1
-            return msgspec.json.decode(raw, type=KeptText)
-
-        keys = [self._key(prompt, seed) for prompt, seed in wanted]
-        return once(self.journal, keys, ask, pack=msgspec.json.encode, unpack=unpack, ended=lambda text: text.ended)
-
-    def _key(self, prompt: Prompt, seed: int) -> str:
-        return content_key(text=prompt, seed=seed, sampling=self.sampling, model=self.engine.identity)
-
-
-class Scores:
-    """Has label distributions read, many at a time; with a `journal` each is kept, and not computed again.
-
-    `computed` and `remembered` count them.
-    """
-
-    def __init__(self, engine: EngineFace, journal: Journal | None = None) -> None:
-        self.engine, self.journal = engine, journal
-        self.computed = self.remembered = 0
-
-    def score(self, prompts: Sequence[AnyPrompt], labels: Labels) -> Iterator[tuple[int, Score]]:
-        """(place, score) of each prompt, as soon as it is there; equal prompts are computed once."""
-
-        def ask(new: list[int]) -> Iterator[tuple[int, Score]]:
-            for number, score in self.engine.score_iter([prompts[place] for place in new], labels):
-                self.computed += 1
-                yield number, score
-
-        def pack(score: Score) -> bytes:
-            return msgspec.msgpack.encode(KeptScore.of(score))
-
-        def unpack(raw: bytes) -> Score:
-            self.remembered += 1
-            return msgspec.msgpack.decode(raw, type=KeptScore).score(labels)
-
-        keys = [self._key(prompt, labels) for prompt in prompts]
-        return once(self.journal, keys, ask, pack=pack, unpack=unpack, ended=lambda score: score.reason)
-
-    def _key(self, prompt: AnyPrompt, labels: Labels) -> str:
-        return content_key(scored=prompt, labels=labels, model=self.engine.identity)
 
 
 def json_of(kind: type[T]) -> Read[T]:
@@ -320,10 +257,10 @@ def check_whole(path: Path) -> None:
         ) from error
 
 
-def _usable(kept: KeptText, unended: bool) -> str:
+def _usable(written: Completion, unended: bool) -> str:
     """The text; raises Unusable for one that is blank or was cut short (unless `unended` ones will do)."""
-    if kept.ended != "stop" and not (unended and kept.ended == "length"):
-        raise Unusable("cut_short" if kept.ended == "length" else kept.ended)
-    if not kept.text.strip():
+    if (ended := written.finish_reason) != "stop" and not (unended and ended == "length"):
+        raise Unusable("cut_short" if ended == "length" else ended)
+    if not written.text.strip():
         raise Unusable("empty")
-    return kept.text
+    return written.text

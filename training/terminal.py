@@ -39,6 +39,6 @@ def plain_table(*columns: str, **how: Any) -> Table:
     return Table(*columns, **how, title_justify="left", box=None, pad_edge=False, header_style="bold")
 
 
-def ruled_table(**how: Any) -> Table:
+def ruled_table(*columns: str, **how: Any) -> Table:
     """A table of close columns with a line below their heads."""
-    return Table(**how, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    return Table(*columns, **how, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")

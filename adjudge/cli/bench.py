@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -199,10 +199,10 @@ def bench_tree(
 ) -> None:
     """Analyse a tree judge as Tree of Writing does, beside the paper's own figures.
 
-    From the journal of a run, without a model: how the parts of the tree rank systems (columns `system`, `instruction`,
-    and `human` where people scored the texts), how scores go with the lengths of prompts and texts, and how far each
+    From the journal of a run, without a model: how scores go with the lengths of prompts and texts, and how far each
     disturbance lowers them (rows of `adjudge writing disturb`). With --trials, or of plain texts, the model writes the
-    weights of each instruction several times: how far do they differ? Nothing is asked twice.
+    weights of each instruction several times: how far do they differ? Nothing is asked twice. How the parts of the
+    tree rank systems, `adjudge bench agreement --protocol tree` tells.
     """
     _check_output(output)
     options = judge_options(locals())
@@ -371,15 +371,14 @@ def bench_disturbances(
     """
     from adjudge.bench.disturbances import bench_disturbances as run
     from adjudge.bench.disturbances import journal_of
-    from adjudge.commands.resumable import keeping
+    from adjudge.commands.resumable import alone, keeping
 
     _check_output(output, stories)
-    book = None if output is None else journal_of(output)
-    with (
-        nullcontext()
-        if book is None
-        else keeping(book, lambda: f"what was judged is in {book}", "run it again to go on")
-    ):
+    with ExitStack() as held:
+        if output is not None:
+            book = journal_of(output)
+            held.enter_context(alone(book, mend="name another output with -o"))
+            held.enter_context(keeping(book, lambda: f"what was judged is in {book}", "run it again to go on"))
         run(
             stories,
             model=model or usual_model(DEFAULT_JUDGE, adapter),

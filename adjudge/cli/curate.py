@@ -13,6 +13,7 @@ from adjudge.cli.options import (
     Examples,
     Mode,
     Override,
+    Plot,
     Principles,
     beside,
     judge_options,
@@ -23,8 +24,6 @@ curate = typer.Typer(
     help="Make preference pairs and principles, with which judges are trained and told (Igniting).",
     no_args_is_help=True,
 )
-
-Plot = Annotated[Path | None, typer.Option(help="Also draw it: a .png, .svg or .pdf.")]
 
 
 @curate.command("pairs")

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from adjudge.cli.groups import RunToWrite, with_groups, written
-from adjudge.cli.options import beside, output_beside
+from adjudge.cli.options import Plot, beside, output_beside
 from adjudge.commands.writing_options import Writing
 
 evolve = typer.Typer(help="Make rationales for human scores, and keep the sound ones (EvolvR).", no_args_is_help=True)
@@ -76,7 +76,7 @@ def evolve_filter(
     stages: Annotated[
         str | None, typer.Option(help="In any order, after commas (default: rule,refine,rule,attack,confidence).")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Also draw what each stage left: a .png, .svg or .pdf.")] = None,
+    plot: Plot = None,
     mode: Mode = "direct",
     *,
     writing: Annotated[Writing, written(512)],

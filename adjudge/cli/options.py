@@ -40,6 +40,7 @@ def output_beside(what: str, ending: str) -> Any:
     return typer.Option("-o", "--output", help=f"{what} (default: beside the input, {ending}).")
 
 
+Plot = Annotated[Path | None, typer.Option(help="Also draw it: a .png, .svg or .pdf.")]
 Model = Annotated[
     str,
     model_option(help="An alias (see `adjudge models`), a folder, a hub id, a .gguf file, or `dummy:<config>`."),

@@ -8,13 +8,12 @@ from typing import Annotated, Literal
 import typer
 
 from adjudge.cli.groups import RunToWrite, with_groups, written
-from adjudge.cli.options import ReaderAspects, beside, output_beside
+from adjudge.cli.options import Plot, ReaderAspects, beside, output_beside
 from adjudge.commands.writing_options import Writing
 
 readers = typer.Typer(help="Prepare the reviews of single readers for judges of their taste.", no_args_is_help=True)
 
 PromptLanguage = Annotated[str, typer.Option(help="Language of the prompts.")]
-Plot = Annotated[Path | None, typer.Option(help="Also draw what each stage left: a .png, .svg or .pdf.")]
 
 
 @readers.command("anonymise")

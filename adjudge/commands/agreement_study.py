@@ -97,8 +97,8 @@ def _texts(study: Study) -> Found:
     raters = [scores, length_scores(dataset, aspects)]
     if study.baselines:
         raters.append(word_scores(dataset, aspects, study.seed))
-        with _bare_model(study) as (bare, book):
-            raters += [] if bare is None else [likelihood_scores(dataset, aspects, bare, book)]
+        with _bare_model(study) as asked:
+            raters += [likelihood_scores(dataset, aspects, *asked)] if asked else []
     lines = [line for rater in raters for line in lines_of(dataset, rater, aspects, how)]
     if study.judge == "ensemble":
         verdicts = protocols.fitting(dataset, all_scores(study, judged, [study.options.get("partners", 4)])[0])
@@ -131,8 +131,8 @@ def _pairs(study: Study) -> Found:
     deciders = [choices, length_choices(dataset)]
     if study.baselines:
         deciders.append(word_choices(dataset, study.seed))
-        with _bare_model(study) as (bare, book):
-            deciders += [] if bare is None else [likelihood_choices(dataset, bare, book)]
+        with _bare_model(study) as asked:
+            deciders += [likelihood_choices(dataset, *asked)] if asked else []
     lines = [line for decider in deciders for line in preference_lines(dataset, decider, how)]
     kept = [(one, row) for one, row in zip(choices.overall, dataset.rows, strict=True) if one.preference is not None]
     sure = sureness([one for one, _ in kept], [row.preferred for _, row in kept])
@@ -155,13 +155,19 @@ def _sides(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _bare_model(study: Study) -> Iterator[tuple[BareModel | None, Journal]]:
-    """The judge's model without its adapter, and what it was asked before; None of a server's and of a reward model."""
+def _bare_model(study: Study) -> Iterator[tuple[()] | tuple[BareModel, Journal]]:
+    """The judge's model without its adapter, and what it was asked before; () of a server's and of a reward model."""
     source = study.source
+    if source.url is not None or study.judge == "scalar":
+        yield ()
+        return
     path = study.folder / "likelihoods.journal"
-    with Journal(path, mend=ANOTHER_FOLDER) as book, keeping(path, lambda: f"{len(book)} likelihoods are kept"):
-        writes = source.url is None and study.judge != "scalar"
-        yield BareModel(bare(source.model or ""), source.device, source.dtype) if writes else None, book
+    with (
+        alone(path, mend=ANOTHER_FOLDER),
+        Journal(path, mend=ANOTHER_FOLDER) as book,
+        keeping(path, lambda: f"{len(book)} likelihoods are kept"),
+    ):
+        yield BareModel(bare(source.model or ""), source.device, source.dtype), book
 
 
 def judge_texts(study: Study, rows: Sequence[dict[str, Any]], name: str = "verdicts.jsonl") -> Judged:

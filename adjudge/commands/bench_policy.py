@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.progress import Progress, TaskID
 
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
@@ -30,7 +28,7 @@ from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import Row, id_of
 from adjudge.rewards.specification import EngineSpec
 from adjudge.rewards.wire import json_line
-from adjudge.training.progress import bar
+from adjudge.training.progress import bar, watched
 from adjudge.training.terminal import open_console
 
 JUDGES = ("pairwise", "pointwise", "rubric", "tree", "principle", "debate", "scalar")
@@ -123,8 +121,9 @@ def _write(
 ) -> dict[str, list[Text]]:
     """What each policy writes; the first writes twice as much, the second half for all to be held against."""
     wanted = {policy.name: range(samples if place else 2 * samples) for place, policy in enumerate(policies)}
-    with _bar("writing", len(openings) * sum(map(len, wanted.values()))) as (progress, task):
-        written = {}
+    written = {}
+    with bar() as progress:
+        task = progress.add_task("writing", total=len(openings) * sum(map(len, wanted.values())))
         for policy in policies:
             progress.update(task, description=f"writing: {Path(policy.name).name}")
             writer = Writer(policy, writing, book, device=device, dtype=dtype)
@@ -148,11 +147,10 @@ def _keep_texts(path: Path, written: dict[str, list[Text]], rows: Sequence[Row],
 
 def _judge(referee: Referee, matches: Sequence[Match], path: Path, rows: Sequence[Row]) -> list[Bout]:
     bouts = []
-    with open_output(path) as write, _bar("judging", len(matches)) as (progress, task):
-        for bout, verdict in referee.bouts(matches):
+    with open_output(path) as write:
+        for bout, verdict in watched("judging", referee.bouts(matches), len(matches)):
             bouts.append(bout)
             write(_line(bout, verdict, rows))
-            progress.advance(task)
     return bouts
 
 
@@ -197,9 +195,3 @@ def _show(results: Sequence[PolicyResult], base: str) -> None:
     console.print(aspect_table(results))
     for line in result_lines(results, base):
         print(line)
-
-
-@contextmanager
-def _bar(what: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
-    with bar() as progress:
-        yield progress, progress.add_task(what, total=total)

@@ -11,27 +11,17 @@ import msgspec
 from rich.text import Text
 
 from adjudge.bench.measurement import write_rows
-from adjudge.bench.tree.analyses import (
-    Cell,
-    Judged,
-    ablation_cells,
-    by_task,
-    disturbance_cells,
-    fluctuation_cells,
-    length_cells,
-)
-from adjudge.bench.tree.figures import ABLATIONS, FLUCTUATION
+from adjudge.bench.tree.analyses import Cell, Judged, disturbance_cells, fluctuation_cells, length_cells
+from adjudge.bench.tree.figures import FLUCTUATION
 from adjudge.commands.output import check_apart, check_writable
 from adjudge.commands.resumable import alone, check_answered, keeping
 from adjudge.commands.rows import holds_run, rows_of
 from adjudge.commands.source import Source, check_fit
-from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import ANOTHER_FILE, Journal, is_journal
 from adjudge.rewards.judges.kinds import Options, kind_of, prepare
 from adjudge.rewards.judges.tree import TreeJudge
 from adjudge.rewards.judges.tree_weights import Weights, Wish
-from adjudge.rewards.rescoring import Rescoring
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import Run, run_of
 from adjudge.rewards.verdict import Item, Verdict
@@ -71,7 +61,7 @@ def bench_tree(
             if earlier.judge != "tree":
                 raise AdjudgeError(f"the run in {found} is of {earlier.judge}: judge the texts with --judge tree")
             asked = earlier.read_options(book, Path(folder))
-            cells = _analyses(book, earlier, asked)
+            cells = _analyses(book, earlier)
             if trials:
                 items = kind_of("tree").subjects(earlier.read_rows(book), asked)
                 cells += _fluctuation(book, items, {**asked, **options}, trials, source)
@@ -82,53 +72,15 @@ def bench_tree(
         say(f"numbers: {output}")
 
 
-def _analyses(book: Journal, run: Run, options: Options) -> list[Cell]:
-    rows = run.read_rows(book)
-    subjects = kind_of("tree").subjects(rows, options)
-    keys = run.read_keys(book)
+def _analyses(book: Journal, run: Run) -> list[Cell]:
+    rows, keys = run.read_rows(book), run.read_keys(book)
     stored = book.get(keys)
     held = [place for place, key in enumerate(keys) if key in stored]
     if len(held) < len(keys):
         print(f"adjudge: {len(keys) - len(held)} of {len(keys)} rows have no verdict yet", file=sys.stderr)
-    rows, subjects = [rows[place] for place in held], [subjects[place] for place in held]
-    verdicts = [book.decoded(stored[keys[place]], Verdict) for place in held]
-    judged = [Judged(row, verdict) for row, verdict in zip(rows, verdicts, strict=True)]
+    judged = [Judged(rows[place], book.decoded(stored[keys[place]], Verdict)) for place in held]
     plain = [one for one in judged if one.disturbance is None or one.disturbance[1] == "none"]
-    cells = [] if not plain else [*_ablation(book, run, options, rows, subjects, plain), *length_cells(plain)]
-    return cells + disturbance_cells(judged)
-
-
-def _ablation(
-    book: Journal, run: Run, options: Options, rows: Sequence[Row], subjects: Sequence[Item], plain: Sequence[Judged]
-) -> list[Cell]:
-    """Every part of the tree from the answers the run was given; disturbed texts do not count."""
-    wanted = {id(one.row) for one in plain}
-    kept = [(row, item) for row, item in zip(rows, subjects, strict=True) if id(row) in wanted]
-    variants: dict[str, dict[str, list[Judged]]] = {}
-    besides = f" (nor {options['without']})" if options.get("without") else ""  # which no published figure is of
-    for name, gone in ABLATIONS.items():
-        judge = _without(book, run, options, gone)
-        if judge is None:
-            continue
-        verdicts = judge.judge_iter([item for _, item in kept])
-        judged = [Judged(row, verdict) for (row, _), verdict in zip(kept, verdicts, strict=True)]
-        for task, some in by_task(judged).items():
-            variants.setdefault(task, {})[name + besides] = some
-    return [cell for task, some in variants.items() for cell in ablation_cells(task, some)]
-
-
-def _without(book: Journal, run: Run, options: Options, gone: Sequence[str]) -> Rescoring[Item, Verdict] | None:
-    """The run's judge without those nodes; None where nothing would be left of its tree."""
-    left_out = ",".join(filter(None, (options.get("without", ""), *gone)))
-    engine = AbsentEngine(run.card)
-    changed = {**options, "without": left_out} if gone else options
-    try:
-        open_judge = prepare("tree", changed)
-    except AdjudgeError:
-        return None
-    earlier, judge = prepare("tree", options)(engine, book), open_judge(engine, book)
-    assert isinstance(earlier, TreeJudge) and isinstance(judge, TreeJudge)
-    return Rescoring(earlier, judge, book)
+    return [*length_cells(plain), *disturbance_cells(judged)] if plain else disturbance_cells(judged)
 
 
 def _fluctuation(book: Journal, items: Sequence[Item], options: Options, trials: int, source: Source) -> list[Cell]:
@@ -186,11 +138,9 @@ def _note(cells: Sequence[Cell]) -> str:
         return f"weights in [-1, 1]; {paper} (its auto-planning: {delta:.3f} and {sigma:.3f})"
     if cells[0].table == "lengths":
         return f"Pearson, in characters, ** p < 0.05, * p < 0.1, over {counted(max(counts), 'text')} at most; {paper}"
-    if cells[0].table == "disturbances":
-        fooled = [f"{cell.row} by {visible(cell.column)}" for cell in cells if cell.mark]
-        told = f"not lowered (!): {', '.join(fooled)}" if fooled else "every disturbance lowers every score"
-        return f"initial scores and changes over {counted(max(counts), 'text')} at most; {told}; {paper}"
-    return f"correlations over systems, mean scores over {counted(max(counts), 'text')} at most; {paper}, with people"
+    fooled = [f"{cell.row} by {visible(cell.column)}" for cell in cells if cell.mark]
+    told = f"not lowered (!): {', '.join(fooled)}" if fooled else "every disturbance lowers every score"
+    return f"initial scores and changes over {counted(max(counts), 'text')} at most; {told}; {paper}"
 
 
 def _journal_of(path: Path) -> Path | None:

@@ -24,7 +24,7 @@ from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.rule import form_of
 from adjudge.training.evolve.seeds import Raters, Strata, read_stories, sample_questions
 from adjudge.training.evolve.synthesis import synthesize
-from adjudge.training.evolve.validation import show_validation, stages_of, validate
+from adjudge.training.evolve.validation import stages_of, validate, validation_table
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.pictures import check_picture
 from adjudge.training.stages import without_repeats, write_stage
@@ -120,7 +120,7 @@ def validate_file(
         if not any(row.rated or row.compared for row in rows):
             check_answered(reason for row in rows for reason in row.reasons)
         write_stage(output, rows)
-    show_validation(rows, engine.name)
+    Console().print(validation_table(rows, engine.name))
     say(f"validation: {output}")
 
 

@@ -10,8 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 from rich.text import Text
 
 from adjudge.bench.reports.run_cost import RunCost
@@ -32,7 +30,7 @@ from adjudge.rewards.rows import Row
 from adjudge.rewards.run import Run, run_of, runs_of
 from adjudge.rewards.verdict import PairVerdict, Verdict
 from adjudge.rewards.wire import group_line, group_of, verdict_line
-from adjudge.training.terminal import open_console
+from adjudge.training.terminal import open_console, ruled_table
 
 STOPPED = "that run was stopped, --resume of its command goes on"
 UNASKED = "it holds none on pairs that these groups and this pairing ask, adjudge rank with --resume asks them"
@@ -43,7 +41,7 @@ def list_runs(source: Path) -> None:
     """Print the runs a journal has a record of."""
     from adjudge.rewards.visible import visible
 
-    table = Table("run", "begun", "judge", "model", "rows", "of", "options", box=SIMPLE_HEAD)
+    table = ruled_table("run", "begun", "judge", "model", "rows", "of", "options")
     with Journal(_journal_of(source), mend=ANOTHER_FILE) as book:
         for number, (begun, run) in enumerate(runs_of(book), 1):
             options = {**run.options, **{name: file.name for name, file in run.files.items()}}

@@ -9,8 +9,6 @@ from pathlib import Path
 from statistics import fmean
 
 import msgspec
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from adjudge.commands.output import check_output, open_output_anew
 from adjudge.engine.errors import AdjudgeError
@@ -18,12 +16,12 @@ from adjudge.training.grpo.recipe import read_grpo_recipe
 from adjudge.training.grpo.replay import Replayed, replay_rewards
 from adjudge.training.reward_log import read_rewards
 from adjudge.training.run_folder import RunFolder
-from adjudge.training.terminal import counted, open_console
+from adjudge.training.terminal import counted, open_console, ruled_table
 
 
 def list_steps(source: Path) -> None:
     """Print the steps of a run with what they were rewarded."""
-    table = Table("step", "prompts", "completions", "mean reward", "abstained", box=SIMPLE_HEAD)
+    table = ruled_table("step", "prompts", "completions", "mean reward", "abstained")
     for (step, split), group in groupby(read_rewards(RunFolder(source).rewards), key=lambda one: (one.step, one.split)):
         lines = list(group)
         values = [one.reward for one in lines if one.reward is not None]

@@ -159,11 +159,10 @@ def _scored(row: Row, number: int, verdicts: Any) -> dict[str, Any]:
 
 
 def _show(mined: Mined) -> None:
-    console = Console()
     for unit, counts in mined.counts.items():
         if counts:
-            show_attrition(counts, unit.capitalize(), console)
-            console.print()
+            show_attrition(counts, unit.capitalize())
+            print()
 
 
 def _show_schemes(rows: Sequence[SchemeRow], title: str) -> None:

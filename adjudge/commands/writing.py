@@ -11,7 +11,8 @@ from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import beside, check_left, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.training.attrition import tell
-from adjudge.training.stages import Passed, Scores, read_stage
+from adjudge.training.kept_engine import KeptEngine
+from adjudge.training.stages import Passed, read_stage
 from adjudge.training.terminal import say
 from adjudge.training.writing.building import SCHEMA, Building, candidates_of
 from adjudge.training.writing.disturbances import TRANSFERS, disturb, parse_kinds
@@ -71,7 +72,7 @@ def build_file(
     candidates = candidates_of(read_stage(path))
     with stage_run("the texts", path, output, run_options) as run:
         engine = run.open()
-        texts, scores = writing.texts(engine, run.book, SCHEMA), Scores(engine, run.book)
+        texts, scores = writing.texts(engine, run.book, SCHEMA), KeptEngine(engine, run.book)
         building = Building(scores, texts, min_mass=min_mass, least=least)
         done: list[Passed[Any]] = [classified := building.classify(candidates)]
         done.append(good := building.filter(classified.kept))
@@ -85,7 +86,7 @@ def build_file(
                 rows += map(make, constructed.kept if task in wanted else ())
         write_parts(output, rows, done)
     tell(done, f"What {path.name} gave")
-    print(f"scores: {scores.computed} computed, {scores.remembered} from the journal")
+    print(f"scores: {scores.asked} computed, {scores.remembered} from the journal")
     tell_texts(texts)
     counts = ", ".join(f"{sum(row['task'] == task for row in rows)} {task}" for task in wanted)
     say(f"benchmark: {output} ({counts})", f"dropped: {beside(output, 'dropped')}")

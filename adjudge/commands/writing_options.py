@@ -52,6 +52,5 @@ def tell_texts(texts: Texts) -> None:
     from adjudge.training.terminal import counted
 
     shortened = f"; {counted(texts.shortened, 'prompt')} shortened to fit" if texts.shortened else ""
-    print(
-        f"texts: {texts.asked} written, {texts.rewritten} of them again, {texts.remembered} from the journal{shortened}"
-    )
+    asked, remembered = texts.engine.asked, texts.engine.remembered
+    print(f"texts: {asked} written, {texts.rewritten} of them again, {remembered} from the journal{shortened}")

@@ -76,11 +76,11 @@ def apart(a: str, b: str) -> dict[str, float]:
     return {word: of_a.get(word, 0.0) - of_b.get(word, 0.0) for word in {**of_a, **of_b}}
 
 
-def folds_of(clusters: Sequence[str], seed: int, count: int = FOLDS) -> NDArray[np.int64]:
+def folds_of(clusters: Sequence[str], seed: int) -> NDArray[np.int64]:
     """The fold of each row, [N]: prompts are dealt out whole, in an order drawn from the seed."""
     prompts = list(dict.fromkeys(clusters))
     order = np.random.default_rng(seed % 2**63).permutation(len(prompts))
-    fold = {prompt: int(place) % count for prompt, place in zip(prompts, order, strict=True)}
+    fold = {prompt: int(place) % FOLDS for prompt, place in zip(prompts, order, strict=True)}
     return np.array([fold[prompt] for prompt in clusters], dtype=np.int64)
 
 

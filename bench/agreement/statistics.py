@@ -32,6 +32,9 @@ from adjudge.training.evaluator.targets import nearest
 FEWEST_ROWS = 3
 """With two rows every correlation is −1, 1 or nothing."""
 
+BINS = 10
+"""Of a calibration error."""
+
 BLOCK = 1 << 22
 """Cells worked on at once: what keeps memory bounded."""
 
@@ -184,7 +187,7 @@ def f1(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL, 
     return _quotient(_sums(grouped, 2.0 * (called_N & good_N), 1.0 * called_N + good_N), grouped, how, absent)
 
 
-def calibration_error(confidence: Numbers, correct: Numbers, clusters: Names, *, bins: int = 10) -> Estimate:
+def calibration_error(confidence: Numbers, correct: Numbers, clusters: Names) -> Estimate:
     """Expected calibration error: |mean confidence − share correct|, averaged over equal bins by their rows.
 
     `confidence` is the probability of the label the judge holds likeliest, `correct` 1 where that is the label
@@ -193,13 +196,13 @@ def calibration_error(confidence: Numbers, correct: Numbers, clusters: Names, *,
     """
     grouped, (p_N, hit_N) = columns(clusters, confidence=confidence, correct=correct)
     _check_within(p_N, "confidence", 0.0, 1.0)
-    gaps_NB = np.zeros((len(p_N), bins + 1))
-    gaps_NB[np.arange(len(p_N)), np.minimum((p_N * bins).astype(int), bins - 1)] = p_N - hit_N
-    gaps_NB[:, bins] = 1.0
+    gaps_NB = np.zeros((len(p_N), BINS + 1))
+    gaps_NB[np.arange(len(p_N)), np.minimum((p_N * BINS).astype(int), BINS - 1)] = p_N - hit_N
+    gaps_NB[:, BINS] = 1.0
     if not len(p_N):
         return _nothing(grouped, "no rows")
     sums_B = gaps_NB.sum(axis=0)
-    error = float(np.abs(sums_B[:bins]).sum() / sums_B[bins])
+    error = float(np.abs(sums_B[:BINS]).sum() / sums_B[BINS])
     return Estimate(error, None, grouped.rows, grouped.count, "no interval: draws of prompts overstate it")
 
 

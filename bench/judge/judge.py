@@ -6,7 +6,7 @@ import asyncio
 import gc
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -17,11 +17,10 @@ from rich.console import Console
 from adjudge.bench.judge import report
 from adjudge.bench.judge.load import Load, arrivals, offer
 from adjudge.bench.judge.peer_models import PeerModels
-from adjudge.bench.judge.peers import Peer, scoring_peers
+from adjudge.bench.judge.peers import Answer, Peer, peers_of
 from adjudge.bench.judge.questions import Questions, scoring_questions, writing_questions
 from adjudge.bench.judge.rounds import Runs, run_rounds
 from adjudge.bench.judge.services import services
-from adjudge.bench.judge.writing_peers import writing_peers
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
 from adjudge.engine.engine import Engine
@@ -49,34 +48,23 @@ SWITCHES = {"batch-invariant": "batch_invariant", "cuda-graphs": "cuda_graphs", 
 """What an engine may be opened with besides, and its option."""
 
 
-class Scores(Peer[list[float]]):
+class Ours(Peer):
     """adjudge, its cache emptied before each run."""
 
     def __init__(self, name: str, engine: Engine, questions: Questions) -> None:
         self.name, self.engine, self.questions = name, engine, questions
 
-    def run(self) -> tuple[list[list[float]], int]:
-        """Score all prompts from a cold cache."""
-        self.engine.cache.clear()
-        before = self.engine.stats.tokens_computed
-        scores = self.engine.score(self.questions.prompts, SCALE)
-        rows = [list(score.full_logprobs or ()) for score in scores]
-        return rows, self.engine.stats.tokens_computed - before
-
-
-class Texts(Peer[list[int]]):
-    """adjudge, its cache emptied before each run."""
-
-    def __init__(self, name: str, engine: Engine, questions: Questions) -> None:
-        self.name, self.engine, self.questions = name, engine, questions
-
-    def run(self) -> tuple[list[list[int]], int]:
-        """Write all texts from a cold cache."""
-        self.engine.cache.clear()
-        before = self.engine.stats.tokens_computed
-        greedy = Sampling(max_tokens=self.questions.writes, temperature=0.0, ignore_eos=True)
-        texts = [list(text.token_ids) for text in self.engine.generate(self.questions.prompts, greedy)]
-        computed = self.engine.stats.tokens_computed - before
+    def run(self) -> tuple[Sequence[Answer], int]:
+        """Score all prompts, or write all texts, from a cold cache."""
+        engine, questions = self.engine, self.questions
+        engine.cache.clear()
+        before = engine.stats.tokens_computed
+        if not questions.writes:
+            scores = engine.score(questions.prompts, SCALE)
+            return [score.full_logprobs or () for score in scores], engine.stats.tokens_computed - before
+        greedy = Sampling(max_tokens=questions.writes, temperature=0.0, ignore_eos=True)
+        texts = [text.token_ids for text in engine.generate(questions.prompts, greedy)]
+        computed = engine.stats.tokens_computed - before
         return texts, computed - sum(len(text) - 1 for text in texts)  # a text's last token is not computed
 
 
@@ -128,57 +116,42 @@ def bench_judge(
                 f" {len(questions.prompts)}: give more pairs, or --requests {len(questions.prompts)}"
             )
         _under_load(engines, questions.first(count), asked, output)
-    elif mode == "generate":
-        _generate(engines, questions, repeats, output)
     else:
-        _score(engines, questions, repeats, output)
+        _compare(engines, questions, repeats, output)
 
 
-def _score(engines: Mapping[str, Engine], questions: Questions, repeats: int, output: Path | None) -> None:
+def _compare(engines: Mapping[str, Engine], questions: Questions, repeats: int, output: Path | None) -> None:
     models = PeerModels(questions)
-    ours = [Scores(name, engine, questions) for name, engine in engines.items()]
-    peers: list[Peer[list[float]]] = [*ours, *scoring_peers(questions, models)]
+    peers = [*(Ours(name, engine, questions) for name, engine in engines.items()), *peers_of(questions, models)]
     with bar() as progress:
         expected, runs = run_rounds(peers, repeats, progress)
     for peer in peers:
         peer.close()
-    errors = {run.name: report.largest_difference(run, expected) for run in runs if not run.failure}
+    agreement: Callable[[Runs, Sequence[Answer]], float]
+    agreement = report.equal_texts if questions.writes else report.largest_difference
+    found = {run.name: agreement(run, expected) for run in runs if not run.failure}
     console = _console()
-    console.print(report.score_table(runs, questions, errors))
-    computed = runs[0].tokens
-    assert computed is not None
-    console.print(
-        f"{counted(questions.pairs, 'pair')}, {len(questions.prompts)} questions, {questions.prompt_tokens:,} prompt"
-        " tokens:"
-        f" {questions.prompt_tokens / computed:.2f} x as many as adjudge computes"
-    )
-    apart = [name for name, error in errors.items() if not error <= AGREEMENT]
-    console.print(f"scores differ by more than {AGREEMENT}: {', '.join(apart) or 'nowhere'}")
-    _finish(console, _failures(runs) + models.absent, questions)
+    console.print(report.comparison_table(runs, questions, found))
+    pairs, asked = counted(questions.pairs, "pair"), len(questions.prompts)
+    if questions.writes:
+        console.print(
+            f"{pairs}, {asked} texts of {questions.writes} tokens after {questions.prompt_tokens:,} prompt tokens, the"
+            " most probable token each time; all tokens/s counts both"
+        )
+        apart = [name for name, count in found.items() if count < asked]
+        console.print(f"texts differ from one prompt at a time: {', '.join(apart) or 'nowhere'}")
+    else:
+        computed = runs[0].tokens
+        assert computed is not None
+        console.print(
+            f"{pairs}, {asked} questions, {questions.prompt_tokens:,} prompt tokens:"
+            f" {questions.prompt_tokens / computed:.2f} x as many as adjudge computes"
+        )
+        apart = [name for name, error in found.items() if not error <= AGREEMENT]
+        console.print(f"scores differ by more than {AGREEMENT}: {', '.join(apart) or 'nowhere'}")
+    _finish(console, [f"{run.name}: {run.failure}" for run in runs if run.failure] + models.absent, questions)
     if output is not None:
-        write_rows(output, report.SCORE_COLUMNS, report.score_rows(runs, questions, errors))
-
-
-def _generate(engines: Mapping[str, Engine], questions: Questions, repeats: int, output: Path | None) -> None:
-    models = PeerModels(questions)
-    ours = [Texts(name, engine, questions) for name, engine in engines.items()]
-    peers: list[Peer[list[int]]] = [*ours, *writing_peers(questions, models)]
-    with bar() as progress:
-        expected, runs = run_rounds(peers, repeats, progress)
-    for peer in peers:
-        peer.close()
-    equal = {run.name: report.equal_texts(run, expected) for run in runs if not run.failure}
-    console = _console()
-    console.print(report.text_table(runs, questions, equal))
-    console.print(
-        f"{counted(questions.pairs, 'pair')}, {len(questions.prompts)} texts of {questions.writes} tokens after"
-        f" {questions.prompt_tokens:,} prompt tokens, the most probable token each time; all tokens/s counts both"
-    )
-    apart = [name for name, count in equal.items() if count < len(questions.prompts)]
-    console.print(f"texts differ from one prompt at a time: {', '.join(apart) or 'nowhere'}")
-    _finish(console, _failures(runs) + models.absent, questions)
-    if output is not None:
-        write_rows(output, report.TEXT_COLUMNS, report.text_rows(runs, questions, equal))
+        write_rows(output, *report.comparison_rows(runs, questions, found))
 
 
 def _under_load(engines: Mapping[str, Engine], questions: Questions, rates: list[float], output: Path | None) -> None:
@@ -230,10 +203,6 @@ def _finish(console: Console, left_out: Sequence[str], questions: Questions) -> 
     machine = describe_machine(torch.device(questions.device))
     console.print(f"{Path(questions.model).name}, {questions.dtype}, {questions.device}\n{machine}")
     return machine
-
-
-def _failures(runs: Sequence[Runs[Any]]) -> list[str]:
-    return [f"{run.name}: {run.failure}" for run in runs if run.failure]
 
 
 def _rates(text: str | None) -> list[float]:

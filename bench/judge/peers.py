@@ -1,9 +1,11 @@
-"""The peers of `adjudge bench judge` that score: other ways to get the same label log-probabilities."""
+"""The peers of `adjudge bench judge`: other ways to get the same label log-probabilities, or the same texts."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, TypeVar
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
 
 import torch
 
@@ -11,20 +13,25 @@ from adjudge.bench.judge.peer_models import LlamaCpp, PeerModels
 from adjudge.bench.judge.questions import Questions
 from adjudge.engine.radix import Tokens
 
-Answer = TypeVar("Answer")
-"""The labels' log-probabilities (list[float]), or the tokens written (list[int])."""
+Answer = Sequence[float]
+"""The labels' log-probabilities, or the tokens written."""
 
 PADDED_BATCH = {"cpu": 4, "cuda": 32}
+WRITING_BATCH = {"cpu": 16, "cuda": 64}
+PAGE = 32
+"""Tokens a page of continuous batching on CPU: it shares whole pages, and its default of 256 would share few."""
+STEP_TOKENS = 512
+"""Tokens a step of continuous batching on CPU; larger steps pay for a mask of all prompts against all."""
 
 
-class Peer(ABC, Generic[Answer]):
+class Peer(ABC):
     """Answers all questions in one run."""
 
     name: str
     is_reference = False
 
     @abstractmethod
-    def run(self) -> tuple[list[Answer], int | None]:
+    def run(self) -> tuple[Sequence[Answer], int | None]:
         """The answers by prompt, and how many prompt tokens were computed (padding included; None: nobody knows)."""
 
     def close(self) -> None:
@@ -32,7 +39,7 @@ class Peer(ABC, Generic[Answer]):
         return None
 
 
-class OneByOne(Peer[Answer]):
+class OneByOne(Peer):
     """Answers one prompt after the other."""
 
     prompts: list[Tokens]
@@ -45,11 +52,11 @@ class OneByOne(Peer[Answer]):
         """Forget what an earlier run has left."""
         return None
 
-    def run(self) -> tuple[list[Answer], int]:
+    def run(self) -> tuple[Sequence[Answer], int]:
         """Answer every prompt alone."""
         self.begin()
         answers, tokens = zip(*map(self.answer, self.prompts), strict=True)
-        return list(answers), sum(tokens)
+        return answers, sum(tokens)
 
 
 class Transformers:
@@ -68,7 +75,7 @@ class Transformers:
         return rows
 
 
-class OneAtATime(Transformers, OneByOne[list[float]]):
+class OneAtATime(Transformers, OneByOne):
     """One prompt a call, logits of the last position only: the reference for scores."""
 
     name = "transformers, one prompt at a time"
@@ -81,7 +88,7 @@ class OneAtATime(Transformers, OneByOne[list[float]]):
         return self.read(logits)[0], len(prompt)
 
 
-class Padded(Transformers, Peer[list[float]]):
+class Padded(Transformers, Peer):
     """Batches of prompts of similar length, padded, with logits for every position: the usual first version."""
 
     def __init__(self, questions: Questions, model: Any) -> None:
@@ -105,7 +112,7 @@ class Padded(Transformers, Peer[list[float]]):
         return [rows[index] for index in range(len(self.prompts))], tokens
 
 
-class PrefixReuse(Transformers, Peer[list[float]]):
+class PrefixReuse(Transformers, Peer):
     """transformers' own cache: the prefix that all questions of an order share once, then the questions as a batch."""
 
     name = "transformers, prefix cache reused by hand"
@@ -133,7 +140,72 @@ class PrefixReuse(Transformers, Peer[list[float]]):
         return rows, tokens
 
 
-class LlamaCppPeer(OneByOne[Answer]):
+class WriterAlone(Transformers, OneByOne):
+    """`generate` with its cache, one prompt a call: the reference for texts."""
+
+    name = "transformers, one prompt at a time"
+    is_reference = True
+
+    @torch.inference_mode()
+    def answer(self, prompt: Tokens) -> tuple[list[int], int]:
+        """Write one text."""
+        ids = self.tensor([list(prompt)])
+        output = self.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=greedy(self.questions))
+        return output[0, len(prompt) :].tolist(), len(prompt)
+
+
+class PaddedWriter(Transformers, Peer):
+    """`generate` on batches of prompts of similar length, padded on the left."""
+
+    def __init__(self, questions: Questions, model: Any) -> None:
+        super().__init__(questions, model)
+        self.size = WRITING_BATCH[self.model.device.type]
+        self.name = f"transformers, padded batches of {self.size}"
+
+    @torch.inference_mode()
+    def run(self) -> tuple[list[list[int]], int]:
+        """Write the texts of the prompts sorted by length."""
+        texts: dict[int, list[int]] = {}
+        tokens = 0
+        for batch in batches_by_length(self.prompts, self.size):
+            width = max(len(self.prompts[index]) for index in batch)
+            ids = self.tensor([[*[0] * (width - len(self.prompts[i])), *self.prompts[i]] for i in batch])
+            mask = self.tensor([[0] * (width - len(self.prompts[i])) + [1] * len(self.prompts[i]) for i in batch])
+            output = self.model.generate(ids, attention_mask=mask, generation_config=greedy(self.questions))
+            texts.update(zip(batch, output[:, width:].tolist(), strict=True))
+            tokens += width * len(batch)
+        return [texts[index] for index in range(len(self.prompts))], tokens
+
+
+class ContinuousWriter(Transformers, Peer):
+    """transformers' continuous batching, with its own sharing of prefixes, from a cold cache."""
+
+    name = "transformers, continuous batching"
+
+    def run(self) -> tuple[list[list[int]], int | None]:
+        """Write all texts in one call; raises RuntimeError with the reason where it gives some up."""
+        computed = 0
+
+        def count(module: torch.nn.Module, arguments: tuple[torch.Tensor], output: torch.Tensor) -> None:
+            nonlocal computed
+            computed += arguments[0].numel()
+
+        hook = self.model.get_input_embeddings().register_forward_hook(count)
+        try:
+            outputs = self.model.generate_batch([list(prompt) for prompt in self.prompts], **continuous(self.questions))
+        finally:
+            hook.remove()
+        if failed := [output.error for output in outputs.values() if output.error is not None]:
+            raise RuntimeError(failed[0])
+        if len(outputs) < len(self.prompts):
+            raise RuntimeError(f"{len(self.prompts) - len(outputs)} of {len(self.prompts)} texts never came")
+        texts = [output.generated_tokens for output in outputs.values()]
+        if self.model.device.type != "cpu":
+            return texts, None  # a CUDA graph computes tokens that no hook sees
+        return texts, computed - sum(len(text) - 1 for text in texts)  # a text's last token is not computed
+
+
+class LlamaCppPeer(OneByOne):
     """llama-cpp-python, prompt by prompt."""
 
     name = "llama-cpp-python, prefix kept between prompts"
@@ -145,27 +217,34 @@ class LlamaCppPeer(OneByOne[Answer]):
         """Forget the last prompt."""
         self.model.forget()
 
+    def answer(self, prompt: Tokens) -> tuple[Answer, int]:
+        """Write one text, or evaluate one prompt, from where it parts from the one before."""
+        if self.questions.writes:
+            return self.model.write(prompt, self.questions.writes)
+        logits_V, computed = self.model.read(prompt)
+        return torch.log_softmax(logits_V, -1)[self.questions.label_ids].tolist(), computed
+
     def close(self) -> None:
         """Free the model."""
         self.model.close()
 
 
-class LlamaCppScores(LlamaCppPeer[list[float]]):
-    """Scores by it."""
-
-    def answer(self, prompt: Tokens) -> tuple[list[float], int]:
-        """Evaluate one prompt from where it parts from the one before."""
-        logits_V, computed = self.model.read(prompt)
-        return torch.log_softmax(logits_V, -1)[self.questions.label_ids].tolist(), computed
-
-
-class VLLMPeer(Peer[Answer]):
+class VLLMPeer(Peer):
     """vLLM, all prompts in one call."""
 
     name = "vllm, automatic prefix caching"
 
     def __init__(self, questions: Questions, model: Any) -> None:
         self.questions, self.model = questions, model
+
+    def run(self) -> tuple[Sequence[Answer], int]:
+        """Write all texts, or generate one token for each prompt, with log-probabilities of chosen tokens."""
+        wanted = self.questions.label_ids
+        if self.questions.writes:
+            outputs, computed = self.outputs(max_tokens=self.questions.writes, ignore_eos=True)
+            return [list(output.token_ids) for output in outputs], computed
+        outputs, computed = self.outputs(max_tokens=1, logprob_token_ids=wanted)
+        return [[output.logprobs[0][i].logprob for i in wanted] for output in outputs], computed
 
     def outputs(self, **sampling: Any) -> tuple[list[Any], int]:
         """What it gives each prompt, greedily and from a cold cache, and how many prompt tokens it computed."""
@@ -178,24 +257,14 @@ class VLLMPeer(Peer[Answer]):
         return [output.outputs[0] for output in found], self.questions.prompt_tokens - cached
 
 
-class VLLMScores(VLLMPeer[list[float]]):
-    """Scores by it: one generated token, log-probabilities of the chosen tokens."""
-
-    def run(self) -> tuple[list[list[float]], int]:
-        """Generate one token for each prompt."""
-        wanted = self.questions.label_ids
-        outputs, computed = self.outputs(max_tokens=1, logprob_token_ids=wanted)
-        return [[output.logprobs[0][i].logprob for i in wanted] for output in outputs], computed
-
-
-def scoring_peers(questions: Questions, models: PeerModels) -> list[Peer[list[float]]]:
+def peers_of(questions: Questions, models: PeerModels) -> list[Peer]:
     """transformers in three ways, and every peer engine that is here."""
-    kinds = (OneAtATime, Padded, PrefixReuse)
-    peers: list[Peer[list[float]]] = [kind(questions, models.transformers) for kind in kinds]
+    kinds = (WriterAlone, PaddedWriter, ContinuousWriter) if questions.writes else (OneAtATime, Padded, PrefixReuse)
+    peers: list[Peer] = [kind(questions, models.transformers) for kind in kinds]
     if models.llama_cpp is not None:
-        peers.append(LlamaCppScores(questions, models.llama_cpp))
+        peers.append(LlamaCppPeer(questions, models.llama_cpp))
     if models.vllm is not None:
-        peers.append(VLLMScores(questions, models.vllm))
+        peers.append(VLLMPeer(questions, models.vllm))
     return peers
 
 
@@ -203,3 +272,26 @@ def batches_by_length(prompts: list[Tokens], size: int) -> list[list[int]]:
     """Places of prompts of similar length, `size` at a time."""
     order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
     return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+def greedy(questions: Questions, end_id: int | None = None) -> Any:
+    """transformers' settings for the most probable tokens, as many as asked for (one where scores are)."""
+    from transformers import GenerationConfig
+
+    settings: Any = GenerationConfig
+    return settings(max_new_tokens=max(1, questions.writes), do_sample=False, eos_token_id=end_id, pad_token_id=0)
+
+
+def continuous(questions: Questions) -> dict[str, Any]:
+    """Arguments of transformers' continuous batching: on CPU a cache as large as adjudge's, on a GPU its own choice."""
+    from transformers import ContinuousBatchingConfig
+
+    settings: Any = ContinuousBatchingConfig
+    config = settings()
+    if torch.device(questions.device).type == "cpu":
+        wanted = sum(-(-(len(prompt) + questions.writes) // PAGE) + 1 for prompt in questions.prompts)
+        pages = min(wanted, questions.cache_tokens // PAGE)
+        known = {field.name for field in fields(settings)}
+        page = "page_size" if "page_size" in known else "block_size"  # the latter up to transformers 5.17 at least
+        config = settings(**{page: PAGE}, num_blocks=pages, max_batch_tokens=STEP_TOKENS)
+    return {"generation_config": greedy(questions, end_id=-1), "continuous_batching_config": config}

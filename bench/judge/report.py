@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from adjudge.bench.judge.load import Load
+from adjudge.bench.judge.peers import Answer
 from adjudge.bench.judge.questions import Questions
 from adjudge.bench.judge.rounds import Runs
 from adjudge.bench.machine import describe_machine
@@ -20,7 +21,7 @@ from adjudge.training.terminal import cell, plain_table
 Rows = list[list[object]]
 
 
-def largest_difference(runs: Runs[list[float]], expected: Sequence[Sequence[float]]) -> float:
+def largest_difference(runs: Runs, expected: Sequence[Answer]) -> float:
     """The largest difference of a label's log-probability from the reference in any round; NaN if one is."""
     differences = [
         abs(x - y)
@@ -31,38 +32,38 @@ def largest_difference(runs: Runs[list[float]], expected: Sequence[Sequence[floa
     return max(differences, key=lambda difference: (difference != difference, difference))  # NaN is the largest
 
 
-def equal_texts(runs: Runs[list[int]], expected: Sequence[Sequence[int]]) -> int:
+def equal_texts(runs: Runs, expected: Sequence[Answer]) -> int:
     """How many texts have exactly the reference's tokens, in the round where fewest do."""
     return min(
         sum(list(text) == list(wanted) for text, wanted in zip(texts, expected, strict=True)) for texts in runs.answers
     )
 
 
-def score_table(runs: Sequence[Runs[list[float]]], questions: Questions, errors: dict[str, float]) -> Table:
-    """A line a variant: pairs and computed tokens a second, and how far its scores are from the reference."""
-    table = _table("tokens computed", "seconds (min-max)", "pairs/s", "tokens/s", "adjudge is", "max |Δ log p|")
-    for run in runs:
-        if not run.failure:
-            pace = "" if run.tokens is None else f"{run.tokens / run.median:,.0f}"
-            speed = f"{questions.pairs / run.median:.3f}"
-            error = f"{errors[run.name]:.1e}"
-            table.add_row(
-                _name(run.name), cell(run.tokens, ","), _spread(run), speed, pace, _ratio(run, runs[0]), error
-            )
-    return table
-
-
-def text_table(runs: Sequence[Runs[list[int]]], questions: Questions, equal: dict[str, int]) -> Table:
-    """A line a variant: tokens written a second, also with those of the prompts, and how many texts are equal."""
-    columns = ("prompt tokens computed", "written", "seconds (min-max)", "written/s", "all tokens/s", "adjudge is")
-    table = _table(*columns, "equal texts")
+def comparison_table(runs: Sequence[Runs], questions: Questions, found: Mapping[str, float]) -> Table:
+    """A line a variant: what it computes a second, and how far its answers are the reference's, as was `found`."""
+    table = plain_table()
+    table.add_column("variant", no_wrap=True)
+    if questions.writes:
+        columns = ["written", "seconds (min-max)", "written/s", "all tokens/s", "adjudge is", "equal texts"]
+    else:
+        columns = ["seconds (min-max)", "pairs/s", "tokens/s", "adjudge is", "max |Δ log p|"]
+    for column in ("prompt tokens computed", *columns):
+        table.add_column(column, justify="right")
     for run in runs:
         if not run.failure:
             count = written(run)
-            paces = [f"{tokens / run.median:,.1f}" for tokens in (count, questions.prompt_tokens + count)]
-            same = f"{equal[run.name]} of {len(questions.prompts)}"
-            pace = (cell(run.tokens, ","), f"{count:,}", _spread(run), *paces)
-            table.add_row(_name(run.name), *pace, _ratio(run, runs[0]), same)
+            cells = {
+                "written": f"{count:,}",
+                "seconds (min-max)": _spread(run),
+                "pairs/s": f"{questions.pairs / run.median:.3f}",
+                "tokens/s": "" if run.tokens is None else f"{run.tokens / run.median:,.0f}",
+                "written/s": f"{count / run.median:,.1f}",
+                "all tokens/s": f"{(questions.prompt_tokens + count) / run.median:,.1f}",
+                "adjudge is": _ratio(run, runs[0]),
+                "max |Δ log p|": f"{found[run.name]:.1e}",
+                "equal texts": f"{found[run.name]} of {len(questions.prompts)}",
+            }
+            table.add_row(_name(run.name), cell(run.tokens, ","), *(cells[column] for column in columns))
     return table
 
 
@@ -83,7 +84,7 @@ def load_table(loads: Sequence[Load]) -> Table:
     return table
 
 
-def written(run: Runs[list[int]]) -> int:
+def written(run: Runs) -> int:
     """Tokens of all texts of a round."""
     return sum(map(len, run.answers[-1]))
 
@@ -91,15 +92,7 @@ def written(run: Runs[list[int]]) -> int:
 ABOUT = ("model", "dtype", "device", "machine")
 SCORE_COLUMNS = ("variant", "pairs", "tokens", "seconds", "error", "note", *ABOUT)
 TEXT_COLUMNS = (
-    "variant",
-    "pairs",
-    "texts",
-    "prompt_tokens",
-    "tokens",
-    "written",
-    "seconds",
-    "equal",
-    "note",
+    *("variant", "pairs", "texts", "prompt_tokens", "tokens", "written", "seconds", "equal", "note"),
     *ABOUT,
 )
 LOAD_COLUMNS = (
@@ -108,26 +101,21 @@ LOAD_COLUMNS = (
 )
 
 
-def score_rows(runs: Sequence[Runs[list[float]]], questions: Questions, errors: dict[str, float]) -> Rows:
-    """Rows of SCORE_COLUMNS."""
-    about = _about(questions)
-    return [
-        [run.name, questions.pairs, *([""] * 3), run.failure, *about]
-        if run.failure
-        else [run.name, questions.pairs, run.tokens, _seconds(run.seconds), f"{errors[run.name]:.2e}", "", *about]
-        for run in runs
-    ]
-
-
-def text_rows(runs: Sequence[Runs[list[int]]], questions: Questions, equal: dict[str, int]) -> Rows:
-    """Rows of TEXT_COLUMNS; `prompt_tokens` were asked for, `tokens` of them computed."""
-    asked, about = [questions.pairs, len(questions.prompts), questions.prompt_tokens], _about(questions)
-    return [
-        [run.name, *asked, *([""] * 4), run.failure, *about]
-        if run.failure
-        else [run.name, *asked, run.tokens, written(run), _seconds(run.seconds), equal[run.name], "", *about]
-        for run in runs
-    ]
+def comparison_rows(
+    runs: Sequence[Runs], questions: Questions, found: Mapping[str, float]
+) -> tuple[Sequence[str], Rows]:
+    """The columns and the rows of them; `prompt_tokens` were asked for, `tokens` of them computed."""
+    columns = TEXT_COLUMNS if questions.writes else SCORE_COLUMNS
+    asked: dict[str, object] = dict(zip(ABOUT, _about(questions), strict=True))
+    asked |= {"pairs": questions.pairs, "texts": len(questions.prompts), "prompt_tokens": questions.prompt_tokens}
+    rows: Rows = []
+    for run in runs:
+        cells = {"variant": run.name, "note": run.failure, **asked}
+        if not run.failure:
+            cells |= {"tokens": run.tokens, "written": written(run), "seconds": _seconds(run.seconds)}
+            cells |= {"error": f"{found[run.name]:.2e}", "equal": found[run.name]}
+        rows.append([cells.get(column, "") for column in columns])
+    return columns, rows
 
 
 def load_rows(loads: Sequence[Load], questions: Questions) -> Rows:
@@ -172,24 +160,16 @@ def plot_load(loads: Sequence[Load], path: Path, title: str) -> None:
     save_figure(figure, path, title)
 
 
-def _table(*columns: str) -> Table:
-    table = plain_table()
-    table.add_column("variant", no_wrap=True)
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table
-
-
 def _name(variant: str) -> Text:
     return Text(variant, "bold" if variant == "adjudge" else "")
 
 
-def _spread(run: Runs[list[float]] | Runs[list[int]]) -> str:
+def _spread(run: Runs) -> str:
     places = 2 if run.median >= 1 else 3
     return f"{run.median:.{places}f} ({min(run.seconds):.{places}f}-{max(run.seconds):.{places}f})"
 
 
-def _ratio(run: Runs[list[float]] | Runs[list[int]], ours: Runs[list[float]] | Runs[list[int]]) -> str:
+def _ratio(run: Runs, ours: Runs) -> str:
     if run is ours:
         return ""
     return f"{statistics.median(t / o for t, o in zip(run.seconds, ours.seconds, strict=True)):.2f} x"

@@ -7,7 +7,6 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Generic
 
 from rich.progress import Progress
 
@@ -16,12 +15,12 @@ from adjudge.engine.errors import reason
 
 
 @dataclass
-class Runs(Generic[Answer]):
+class Runs:
     """What was measured of one peer: seconds and answers by round, or why there are none."""
 
     name: str
     seconds: list[float] = field(default_factory=list)
-    answers: list[list[Answer]] = field(default_factory=list)
+    answers: list[Sequence[Answer]] = field(default_factory=list)
     tokens: int | None = None
     """Prompt tokens computed in a round."""
     failure: str = ""
@@ -32,14 +31,12 @@ class Runs(Generic[Answer]):
         return statistics.median(self.seconds)
 
 
-def run_rounds(
-    peers: Sequence[Peer[Answer]], repeats: int, progress: Progress
-) -> tuple[list[Answer], list[Runs[Answer]]]:
+def run_rounds(peers: Sequence[Peer], repeats: int, progress: Progress) -> tuple[Sequence[Answer], list[Runs]]:
     """The reference's answers, and what was measured of each peer.
 
     A peer that raises is left out from there on; the first, which all are compared with, and the reference may not.
     """
-    runs = [Runs[Answer](peer.name) for peer in peers]
+    runs = [Runs(peer.name) for peer in peers]
     reference = next(peer for peer in peers if peer.is_reference)
     task = progress.add_task("warming up", total=1 + len(peers) * repeats)
     expected, _ = reference.run()
@@ -59,7 +56,7 @@ def run_rounds(
     return expected, runs
 
 
-def _run(peer: Peer[Answer], runs: Runs[Answer]) -> None:
+def _run(peer: Peer, runs: Runs) -> None:
     gc.collect()
     started = time.perf_counter()
     answers, runs.tokens = peer.run()

@@ -10,9 +10,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from adjudge.bench.judge.peer_models import PeerModels
-from adjudge.bench.judge.peers import LlamaCppScores, OneAtATime, OneByOne
+from adjudge.bench.judge.peers import ContinuousWriter, LlamaCppPeer, OneAtATime, OneByOne, WriterAlone, continuous
 from adjudge.bench.judge.questions import Questions
-from adjudge.bench.judge.writing_peers import ContinuousWriter, LlamaCppTexts, WriterAlone, continuous
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
 from adjudge.rewards.judges.pairwise import SCALE
@@ -70,7 +69,7 @@ class OurService(Service):
 class QueuedService(Service):
     """A peer that answers one question after the other, behind a queue."""
 
-    def __init__(self, peer: OneByOne[Any], questions: Questions) -> None:
+    def __init__(self, peer: OneByOne, questions: Questions) -> None:
         self.peer, self.questions, self.name = peer, questions, peer.name
 
     async def __aenter__(self) -> None:
@@ -123,17 +122,12 @@ class ContinuousService(Service):
 
 def services(engines: Mapping[str, Engine], questions: Questions, models: PeerModels) -> list[Service]:
     """adjudge, and the peers that can take a question while others are under way, or queue it."""
-    alone: OneByOne[Any]
-    if questions.writes:
-        alone = WriterAlone(questions, models.transformers)
-    else:
-        alone = OneAtATime(questions, models.transformers)
+    alone = WriterAlone if questions.writes else OneAtATime
     found: list[Service] = [
         *(OurService(name, engine, questions) for name, engine in engines.items()),
         ContinuousService(questions, models.transformers),
-        QueuedService(alone, questions),
+        QueuedService(alone(questions, models.transformers), questions),
     ]
     if models.llama_cpp is not None:
-        kind = LlamaCppTexts if questions.writes else LlamaCppScores
-        found.append(QueuedService(kind(questions, models.llama_cpp), questions))
+        found.append(QueuedService(LlamaCppPeer(questions, models.llama_cpp), questions))
     return found

@@ -30,6 +30,9 @@ Floats = npt.NDArray[np.float64]
 LEAST, MOST = 1.0, 10.0
 """The ends of PerSE's scale."""
 
+FACTORS, PENALTY, SWEEPS = 4, 1.0, 30
+"""Of the matrix factorisation."""
+
 
 class ReviewerMean:
     """The mean of the last `k` scores a reviewer gave, y = Σ y_i / k; without reviews it abstains (unsupported)."""
@@ -72,45 +75,31 @@ class PriorChoice:
 
 
 class MatrixFactorisation:
-    """Scores as mean + reviewer's bias + plot's bias + reviewer · plot, over `factors` factors (Koren et al., 2009).
+    """Scores as mean + reviewer's bias + plot's bias + reviewer · plot, over FACTORS factors (Koren et al., 2009).
 
-    Fitted to `ratings` by alternating ridge regressions, which never raise `loss`: squared errors plus `penalty` times
-    the squares of all biases and factors. A reviewer who is not among them gets bias and factors from the last `k`
-    reviews by the same regression, and a plot that is not has none; a score beyond the scale is its end. `seed` draws
-    the first factors. Raises AdjudgeError for no ratings, and for numbers that make no sense.
+    Fitted to `ratings` by alternating ridge regressions, which never raise `loss`: squared errors plus PENALTY times
+    the squares of all biases and factors. A reader is known by the last `k` reviews alone, from which the same
+    regression takes bias and factors; a plot that nobody rated has none; a score beyond the scale is its end. `seed`
+    draws the first factors. Raises AdjudgeError for no ratings, and for a `k` that makes no sense.
     """
 
-    def __init__(
-        self,
-        ratings: Sequence[Rating],
-        *,
-        factors: int = 4,
-        penalty: float = 1.0,
-        sweeps: int = 30,
-        seed: int = 0,
-        k: int = 3,
-    ) -> None:
+    def __init__(self, ratings: Sequence[Rating], *, seed: int = 0, k: int = 3) -> None:
         if not ratings:
             raise AdjudgeError("matrix factorisation has no ratings to learn from: give some")
-        if factors < 1 or sweeps < 1 or not 0 < penalty < float("inf"):
-            raise AdjudgeError(
-                f"{factors} factors, {sweeps} sweeps and a penalty of {penalty}: give at least one, and more than 0"
-            )
-        self.penalty = penalty
         self.k = checked_k(k)
-        self._reviewer_of = {name: row for row, name in enumerate(dict.fromkeys(r.reviewer for r in ratings))}
+        reviewer_of = {name: row for row, name in enumerate(dict.fromkeys(r.reviewer for r in ratings))}
         self._plot_of = {text: row for row, text in enumerate(dict.fromkeys(r.plot for r in ratings))}
-        self._rows = np.array([self._reviewer_of[rating.reviewer] for rating in ratings])
+        self._rows = np.array([reviewer_of[rating.reviewer] for rating in ratings])
         self._columns = np.array([self._plot_of[rating.plot] for rating in ratings])
         scores = np.array([rating.score for rating in ratings], dtype=np.float64)
         self.mean = float(scores.mean())
         self._rest = scores - self.mean
         random = np.random.default_rng(seed % 2**63)
         self.reviewers, self.plots = (  # a bias, then the factors
-            np.concatenate([np.zeros((count, 1)), random.normal(0.0, 0.1, (count, factors))], axis=1)
-            for count in (len(self._reviewer_of), len(self._plot_of))
+            np.concatenate([np.zeros((count, 1)), random.normal(0.0, 0.1, (count, FACTORS))], axis=1)
+            for count in (len(reviewer_of), len(self._plot_of))
         )
-        self.losses = [self.loss(), *(self._sweep() for _ in range(sweeps))]
+        self.losses = [self.loss(), *(self._sweep() for _ in range(SWEEPS))]
 
     def judge(self, items: Iterable[Item]) -> list[Verdict]:
         """A verdict for every item, in order; its reviewer is known by the reviews alone."""
@@ -118,11 +107,9 @@ class MatrixFactorisation:
             _verdict(item, self.score(item.response, _last(item, self.k)), "matrix factorisation") for item in items
         ]
 
-    def score(self, plot: str, reviews: Sequence[Review] = (), reviewer: str | None = None) -> float:
-        """What a reviewer gives a plot: one whose ratings were learnt from, or else one known by these reviews."""
-        row = None if reviewer is None else self._reviewer_of.get(reviewer)
-        taste = self._taste(reviews) if row is None else self.reviewers[row]
-        about = self._about(plot)
+    def score(self, plot: str, reviews: Sequence[Review] = ()) -> float:
+        """What a reviewer who is known by these reviews gives a plot."""
+        taste, about = self._taste(reviews), self._about(plot)
         return float(np.clip(self.mean + taste[0] + about[0] + taste[1:] @ about[1:], LEAST, MOST))
 
     def loss(self) -> float:
@@ -130,7 +117,7 @@ class MatrixFactorisation:
         reviewers, plots = self.reviewers[self._rows], self.plots[self._columns]
         errors = self._rest - reviewers[:, 0] - plots[:, 0] - (reviewers[:, 1:] * plots[:, 1:]).sum(1)
         squares = float((self.reviewers**2).sum() + (self.plots**2).sum())
-        return float((errors**2).sum()) + self.penalty * squares
+        return float((errors**2).sum()) + PENALTY * squares
 
     def _sweep(self) -> float:
         for row in range(len(self.reviewers)):
@@ -144,7 +131,7 @@ class MatrixFactorisation:
     def _fit(self, others: Floats, rest: Floats) -> Floats:
         """Bias and factors of one side from those of the other: ridge regression of what the other's bias leaves."""
         design = np.concatenate([np.ones((len(others), 1)), others[:, 1:]], axis=1)
-        square = design.T @ design + self.penalty * np.eye(design.shape[1])
+        square = design.T @ design + PENALTY * np.eye(design.shape[1])
         fitted: Floats = np.linalg.solve(square, design.T @ (rest - others[:, 0]))
         return fitted
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -16,7 +15,7 @@ from adjudge.bench.words import by_reason
 from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.visible import in_a_line, visible
-from adjudge.training.terminal import counted
+from adjudge.training.terminal import cell, counted, ruled_table
 
 
 class GroupRow(msgspec.Struct, frozen=True):
@@ -52,9 +51,7 @@ def summarise_groups(rows: Sequence[GroupRow], cost: RunCost) -> GroupSummary:
 
 def group_table(verdicts: Sequence[GroupVerdict]) -> Table:
     """One line for each group."""
-    table = Table(
-        "group", "responses", "pairs", "abstained", "best (from 0)", "strength", "P(beats reference)", box=SIMPLE_HEAD
-    )
+    table = ruled_table("group", "responses", "pairs", "abstained", "best (from 0)", "strength", "P(beats reference)")
     for verdict in verdicts:
         best = verdict.best
         over = None if best is None or verdict.preferences is None else verdict.preferences[best]
@@ -63,9 +60,9 @@ def group_table(verdicts: Sequence[GroupVerdict]) -> Table:
             str(len(verdict.strengths)),
             str(len(verdict.outcomes)),
             str(verdict.abstentions.total()),
-            "" if best is None else str(best),
+            cell(best),
             "" if best is None else f"{verdict.strengths[best]:+.2f}",
-            "" if over is None else f"{over:.2f}",
+            cell(over, ".2f"),
         )
     return table
 

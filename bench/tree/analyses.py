@@ -1,4 +1,4 @@
-"""The analyses of Tree of Writing on a tree judge's verdicts: parts of the tree, lengths, disturbances, weights."""
+"""The analyses of Tree of Writing on a tree judge's verdicts: lengths, disturbances, weights."""
 
 from __future__ import annotations
 
@@ -8,14 +8,10 @@ from statistics import fmean
 
 import msgspec
 
-from adjudge.bench.agreement.resampling import Estimate
-from adjudge.bench.agreement.statistics import FEWEST_ROWS
-from adjudge.bench.agreement.systems import system_level
-from adjudge.bench.tree.figures import CORRELATIONS, FLUCTUATION, NODES, TABLE_5, TABLE_6, TABLE_7
-from adjudge.bench.tree.howtobench import TABLE_4
+from adjudge.bench.tree.figures import FLUCTUATION, NODES, TABLE_6, TABLE_7
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.tree_weights import Weights, Wish
-from adjudge.rewards.rows import Row, number_of
+from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Verdict
 
 PARTS = ("overall", *NODES)
@@ -77,53 +73,6 @@ def by_task(judged: Sequence[Judged]) -> dict[str, list[Judged]]:
     for one in judged:
         tasks.setdefault(one.task, []).append(one)
     return tasks if len(tasks) == 1 else {**tasks, "all": list(judged)}
-
-
-def ablation_cells(task: str, variants: Mapping[str, Sequence[Judged]]) -> list[Cell]:
-    """Mean scores of the texts of a task by each part of the tree, and how far it ranks systems as people do.
-
-    The systems' scores by people are the means of the column `human`, where every row has one, or those of the
-    published Table 4, which are the authors' judge's. Correlations need the columns `system` and `instruction`.
-    Source: Tree of Writing, Table 5.
-    """
-    cells = []
-    people = all(map(judged_by_people, variants.values()))
-    table = f"ablation: {task}, systems as {'people rank them' if people else 'published'}"
-    for name, judged in variants.items():
-        scores = [score for one in judged if (score := one.score("overall")) is not None]
-        found = _agreement(task, judged)
-        theirs = TABLE_5.get(task, {}).get(name, (None,) * len(CORRELATIONS))
-        for measure, published in zip(CORRELATIONS, theirs, strict=True):
-            value, count = (found[measure].value, found[measure].rows) if found else (None, 0)
-            cells.append(Cell(table, name, measure, value, count, published))
-        cells.append(Cell(table, name, "mean", fmean(scores) if scores else None, len(scores)))
-    return cells
-
-
-def judged_by_people(judged: Sequence[Judged]) -> bool:
-    """Whether the rows say how people scored their texts (`human`); raises AdjudgeError where only some do."""
-    known = [number_of(one.row.columns.get("human")) is not None for one in judged]
-    if any(known) and not all(known):
-        place = judged[known.index(False)].row.place
-        raise AdjudgeError(f'{place}: "human" is missing or no number, and other rows have it: give all rows theirs')
-    return all(known)
-
-
-def _agreement(task: str, judged: Sequence[Judged]) -> dict[str, Estimate] | None:
-    """How far the systems' mean scores go with people's, or with the published ones of those that have one."""
-    columns = [one.row.columns for one in judged]
-    if any(column.get(name) is None for column in columns for name in ("system", "instruction")):
-        return None
-    people, published = judged_by_people(judged), TABLE_4.get(task, TABLE_4["all"])
-    known = [
-        (one.score("overall"), said, str(column["system"]), str(column["instruction"]))
-        for one, column in zip(judged, columns, strict=True)
-        if (said := number_of(column["human"]) if people else published.get(str(column["system"]))) is not None
-    ]
-    if len({system for *_, system, _ in known}) < FEWEST_ROWS:
-        return None
-    scores, theirs, systems, instructions = zip(*known, strict=True)
-    return system_level(scores, theirs, systems, instructions)
 
 
 def length_cells(judged: Sequence[Judged]) -> list[Cell]:

@@ -5,12 +5,11 @@ Theirs is GPT-4o over 1302 Chinese instructions and ten systems; Tables 3 and 5 
 
 from __future__ import annotations
 
-WHOLE = "whole tree"
 CORRELATIONS = ("pearson", "kendall", "spearman")
 NODES = ("content", "format", "impression")
 
 ABLATIONS: dict[str, tuple[str, ...]] = {
-    WHOLE: (),
+    "whole tree": (),
     **{f"without {node}": (node,) for node in NODES},
     **{f"{node} alone": tuple(other for other in NODES if other != node) for node in NODES},
 }
@@ -49,7 +48,6 @@ A judge that reads the distribution at its answer slot has the mean of endlessly
 
 TABLE_5: dict[str, dict[str, tuple[float, ...]]] = {
     "guide": {
-        WHOLE: TABLE_3["ToW"]["guide"],
         "without content": (0.81, 0.76, 0.88),
         "without format": (0.80, 0.65, 0.78),
         "content alone": (0.79, 0.65, 0.78),
@@ -57,17 +55,14 @@ TABLE_5: dict[str, dict[str, tuple[float, ...]]] = {
         "impression alone": (0.81, 0.70, 0.79),
     },
     "open": {
-        WHOLE: TABLE_3["ToW"]["open"],
         "without content": (0.84, 0.78, 0.88),
         "without format": (0.89, 0.72, 0.82),
         "content alone": (0.89, 0.78, 0.87),
         "format alone": (0.67, 0.50, 0.68),
         "impression alone": (0.90, 0.72, 0.82),
     },
-    "completion": {WHOLE: TABLE_3["ToW"]["completion"]},
-    "all": {WHOLE: TABLE_3["ToW"]["all tasks"]},
 }
-"""The same of each part of the tree, by task; there is no line without impression."""
+"""The same of parts of the tree, by task; there is no line without impression."""
 
 TABLE_6 = {
     (pair, task): value

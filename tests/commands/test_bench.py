@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from typer.testing import CliRunner
 
 from adjudge.cli import app
@@ -49,6 +51,18 @@ def test_probes_are_put_to_a_judge_of_ones_own_with_a_range_or_without(
         command = ["bench", "probe", "--judge", f"own_probed:{name}", "--model", "dummy:tiny-llama"]
         printed.append(CliRunner().invoke(app, command, catch_exceptions=False).stdout.replace(name, ""))
     assert "; 0 % abstained" in printed[0] and printed[0] == printed[1], "effects are in standard deviations"
+
+
+def test_two_runs_do_not_write_one_table_of_disturbances(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "__init__", lambda *_, **__: pytest.fail("a model was opened"))
+    rows = [{"prompt": f"p{n}", "story": f"It rained on {n}. Nobody came. The lamp went out."} for n in range(2)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["bench", "disturbances", str(tmp_path / "rows.jsonl"), "-o", str(tmp_path / "t.csv")]
+    with (
+        FileLock(tmp_path / "t.csv.journal.lock"),
+        pytest.raises(AdjudgeError, match=r"another run is writing with .*t.csv.journal"),
+    ):
+        CliRunner().invoke(app, command, catch_exceptions=False)
 
 
 @pytest.mark.parametrize("command", ["judge", "judges", "tree", "grpo", "kernels", "confidence", "disturbances"])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from filelock import FileLock
 from typer.testing import CliRunner
 
 from adjudge.cli import app
@@ -123,6 +124,21 @@ def test_a_server_that_answers_nothing_ends_the_run_with_an_error(run: Run) -> N
     finally:
         peer.close()
     assert "nothing was answered" in str(result.exception)
+
+
+def test_a_reward_model_has_no_likelihoods_and_leaves_no_journal_of_them(run: Run) -> None:
+    how = ("--judge", "scalar", "--model", "dummy:tiny-qwen3-reward", "--draws", "100", "-o", "out", "--baselines")
+    result = run("pairs.jsonl", *how)
+    assert result.exit_code == 0, result.output
+    assert "bag of words" in {judge for _, judge, _ in figures()} and not list(Path("out").glob("likelihoods*"))
+
+
+def test_two_runs_do_not_ask_for_likelihoods_in_one_folder(run: Run) -> None:
+    Path("out").mkdir()
+    with FileLock("out/likelihoods.journal.lock"):
+        result = run("pairs.jsonl", *TINY, "--limit", "2", "--baselines")
+    with pytest.raises(AdjudgeError, match=r"another run is writing with .*likelihoods.journal"):
+        raise result.exception  # type: ignore[misc]
 
 
 def test_texts_are_judged_compared_and_resumed_for_nothing(run: Run) -> None:

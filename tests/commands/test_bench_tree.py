@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import fmean
+from statistics import correlation, fmean
 from typing import Any
 
 import pytest
@@ -59,30 +58,20 @@ def done(result: Result) -> Result:
     return result
 
 
-def scores(name: str = "v.jsonl") -> list[float]:
-    return [json.loads(line)["score"] for line in Path(name).read_text().splitlines()]
-
-
 def numbers(name: str = "n.csv") -> dict[tuple[str, str, str], str]:
     with Path(name).open() as file:
-        return {(row["table"].split(":")[0], row["row"], row["column"]): row["value"] for row in csv.DictReader(file)}
+        return {(row["table"], row["row"], row["column"]): row["value"] for row in csv.DictReader(file)}
 
 
-@pytest.mark.parametrize("weights", ["equal", "generated"])
-def test_parts_of_the_tree_score_as_a_judge_without_the_rest_and_no_model_is_asked(
-    run: Run, weights: str, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done(run("judge", "t.jsonl", *TREE, "--weights", weights))
-    asked = len(engine.asked)
+def test_scores_are_held_against_lengths_and_no_model_is_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    done(run("judge", "t.jsonl", *TREE))
     with monkeypatch.context() as closed:
         closed.setattr(Source, "open", lambda source: pytest.fail("a model was opened"))
         shown = done(run("bench", "tree", "v.jsonl", "-o", "n.csv")).stdout
-    assert len(engine.asked) == asked == (4 if weights == "generated" else 0)
-    found = numbers()
-    assert float(found["ablation", "whole tree", "mean"]) == pytest.approx(fmean(scores()))
-    done(run("judge", "t.jsonl", *TREE[:-1], "part.jsonl", "--weights", weights, "--without", "format,impression"))
-    assert float(found["ablation", "content alone", "mean"]) == pytest.approx(fmean(scores("part.jsonl")))
-    assert "(0.85)" in shown and "(-0.44)" in shown and "disturbances" not in shown
+    lengths = [float(len(row["response"])) for row in ROWS]
+    expected = correlation(lengths, [row["score"] for row in read_lines("v.jsonl")])
+    assert float(numbers()["lengths", "output - overall", "guide"]) == pytest.approx(expected)
+    assert "(-0.44)" in shown and "disturbances" not in shown
 
 
 def test_disturbed_texts_are_held_against_theirs_and_count_nowhere_else(run: Run) -> None:

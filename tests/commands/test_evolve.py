@@ -112,10 +112,10 @@ def test_stories_become_rationales_and_these_are_filtered_and_validated(run: Run
     assert [row["dropped"]["reason"] for row in dropped] == 2 * ["other_scores"] + 15 * ["not_confident"]
     assert all(row["response"].startswith("Better. ") and len(row["drafts"]) == 1 for row in kept)
     for stage, came, left, here, paper in (
-        ("rule", 21, 19, "90.48 %", "92.95 %"),
-        ("refine", 19, 19, "90.48 %", "-"),
-        ("attack", 19, 19, "90.48 %", "75.40 %"),
-        ("confidence", 19, 4, "19.05 %", "67.02 %"),
+        ("rule", 21, 19, "90.48%", "92.95%"),
+        ("refine", 19, 19, "90.48%", "-"),
+        ("attack", 19, 19, "90.48%", "75.40%"),
+        ("confidence", 19, 4, "19.05%", "67.02%"),
     ):
         assert re.search(rf"{stage} +{came} +{left} +{here} +{paper}", result.output)
     assert Path("e.png").read_bytes().startswith(b"\x89PNG")

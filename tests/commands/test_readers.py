@@ -52,7 +52,7 @@ def passed(result: Result) -> str:
 def test_reviews_become_questions_that_are_judged_studied_and_learnt_from(run: Run) -> None:
     shown = passed(run("group", "r.jsonl", "-o", "items.jsonl", "--n", "2", "--k", "2"))
     assert "train: 1 reader, 2 questions" in shown and "test: 1 reader, 2 questions" in shown
-    assert "readers 13 12 92.31 % few_reviews 1" in shown and "0 questions had 0 texts shortened" in shown
+    assert "readers 13 12 92.31% few_reviews 1" in shown and "0 questions had 0 texts shortened" in shown
     items, [dropped] = read_lines("items.jsonl"), read_lines("items.dropped.jsonl")
     assert dropped["dropped"] == {"stage": "readers", "reason": "few_reviews"} and dropped["reviewer"] == "eve"
     assert sorted(item["split"] for item in items) == ["test", "test", "train", "train"]

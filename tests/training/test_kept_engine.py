@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.text.prompt import Prompt
@@ -29,6 +30,21 @@ def test_texts_and_scores_that_are_kept_are_not_asked_for_again(tiny: Engine, bo
     assert [shown[-1] for shown in second.asked] == ["c"] and [shown[-1] for shown in second.ruled] == ["c"]
     assert [text.text for text in whole[1][0]] == ["b", "c", "a"] and whole[1][1][0] == whole[0][1][1]
     assert [text.prompt for text in whole[1][0]] == [0, 1, 2]
+    assert (kept.asked, kept.remembered) == (2, 4)
+
+
+def test_without_a_journal_nothing_is_remembered(tiny: Engine) -> None:
+    kept = KeptEngine(Rulings(tiny, lambda agent, shown: 0.75, lambda shown, before: str(before)), None)
+    found = [[text.text for text in kept.generate(prompts("a", "a"), SHORT, seeds=[1, 1])] for _ in range(2)]
+    assert found == [["0", "0"], ["1", "1"]] and (kept.asked, kept.remembered) == (2, 0)
+
+
+def test_a_text_that_no_journal_could_hold_is_mended(tiny: Engine, book: Journal) -> None:
+    engine = Rulings(tiny, lambda agent, shown: 0.75, lambda shown, before: "x")
+    engine.generate_iter = lambda *_, **how: iter([(0, Completion(0, 0, "a\ud800", (), "stop"))])  # type: ignore[method-assign]
+    for _ in range(2):
+        [text] = KeptEngine(engine, book).generate(prompts("a"), SHORT, seeds=[1])
+        assert text.text == "a\ufffd"
 
 
 def test_labels_in_a_list_are_one_set_for_all_prompts(tiny: Engine, book: Journal) -> None:

@@ -38,7 +38,7 @@ def test_unusable_texts_are_written_again_with_another_seed_and_then_given_up(ti
     found = dict(texts.write(prompts("a", "b", "c"), number))
     assert (found[0], found[1], str(found[2])) == (1, 2, "no_number")
     assert sorted(engine.asked) == ["a", "b", "b", "b", "c", "c", "c"] and len(set(engine.seeds)) == 7
-    assert (texts.asked, texts.rewritten) == (7, 4)
+    assert (texts.engine.asked, texts.rewritten) == (7, 4)
 
 
 def test_at_temperature_0_an_unusable_text_is_not_asked_for_again(tiny: Engine) -> None:

@@ -46,16 +46,12 @@ FIRST_STRATEGY = {
 """What the writer of bad texts begins with, by language."""
 
 
-class Bad(msgspec.Struct, frozen=True):
-    """A text that was written to be bad, and its flaw."""
-
+class _Bad(msgspec.Struct, frozen=True):
     text: str
     flaw: str
 
 
-class Advice(msgspec.Struct, frozen=True):
-    """Why a judgement was wrong, and what to look at."""
-
+class _Advice(msgspec.Struct, frozen=True):
     cause: str
     advice: str
 
@@ -110,10 +106,12 @@ class Agents:
         self._prompts = {name: template.load(name, language, PROMPTS) for name in forms}
         self._texts = {name: Texts(engine, sampling, journal, schema=form, **how) for name, form in forms.items()}
 
-    def write(self, prompts: Sequence[str], strategy: str, number: int) -> Iterator[tuple[int, Bad | Unusable]]:
-        """A bad text to each prompt, by the strategy; other texts in every round."""
+    def write(self, prompts: Sequence[str], strategy: str, number: int) -> Iterator[tuple[int, Case | Unusable]]:
+        """Bad texts to the prompts, by the strategy, judged rightly until a judge sees them; every round has others."""
         wanted = [self._prompt("write", {"prompt": prompt, "strategy": strategy}) for prompt in prompts]
-        return self._texts["write"].write(wanted, _bad, samples=[number] * len(wanted))
+        return self._texts["write"].write(
+            wanted, [partial(_bad, prompt) for prompt in prompts], samples=[number] * len(wanted)
+        )
 
     def outwit(self, strategy: str, caught: Sequence[Case]) -> str | Unusable:
         """Another strategy for the writer, some of whose texts were caught."""
@@ -137,11 +135,7 @@ class Agents:
             )
             for case in wrong
         ]
-        for place, advice in self._texts["reflect"].write(wanted, _advice):
-            if isinstance(advice, Unusable):
-                yield place, advice
-            else:
-                yield place, msgspec.structs.replace(wrong[place], why=f"{advice.cause} {advice.advice}")
+        return self._texts["reflect"].write(wanted, [partial(_advised, case) for case in wrong])
 
     def revise(self, principles: Sequence[str], wrong: Sequence[Case]) -> tuple[str, ...] | Unusable:
         """The principles, changed in the light of wrong judgements."""
@@ -200,14 +194,16 @@ def _object(**properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _bad(text: str) -> Bad:
-    bad = json_of(Bad)(text)
-    return Bad(_not_blank(well_formed(bad.text).strip()), _not_blank(_line(bad.flaw)))
+def _bad(prompt: str, text: str) -> Case:
+    bad = json_of(_Bad)(text)
+    written, flaw = _not_blank(well_formed(bad.text).strip()), _not_blank(_line(bad.flaw))
+    return Case(prompt, written, said=False, truth=False, why=flaw)
 
 
-def _advice(text: str) -> Advice:
-    advice = json_of(Advice)(text)
-    return Advice(_not_blank(_line(advice.cause)), _not_blank(_line(advice.advice)))
+def _advised(case: Case, text: str) -> Case:
+    found = json_of(_Advice)(text)
+    cause, advice = _not_blank(_line(found.cause)), _not_blank(_line(found.advice))
+    return msgspec.structs.replace(case, why=f"{cause} {advice}")
 
 
 def _strategy(text: str) -> str:

@@ -14,7 +14,7 @@ from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.judges.principle import PrincipleJudge
 from adjudge.rewards.label_agreement import LabelAgreement, compare_labels
 from adjudge.rewards.verdict import Item, Verdict
-from adjudge.training.curate.agents import Agents, Bad, Case
+from adjudge.training.curate.agents import Agents, Case
 from adjudge.training.curate.labelled import Division
 from adjudge.training.stages import Drop, Unusable, passed
 
@@ -147,18 +147,10 @@ class Search:
         )
 
     def _write(self, number: int, strategy: str) -> list[Case]:
-        """Bad texts, as cases that are judged rightly until a judge has seen them."""
+        """Bad texts to some prompts."""
         prompts = self.division.some_prompts(self.plan.written, self.plan.seed, number)
         rows = [{"round": number, "prompt": prompt} for prompt in prompts]
-
-        def results() -> Iterator[tuple[int, Case | Unusable]]:
-            for place, bad in self.agents.write(prompts, strategy, number):
-                if isinstance(bad, Bad):
-                    yield place, Case(prompts[place], bad.text, said=False, truth=False, why=bad.flaw)
-                else:
-                    yield place, bad
-
-        written = passed("write", rows, results())
+        written = passed("write", rows, self.agents.write(prompts, strategy, number))
         self.dropped += written.dropped
         return written.kept
 

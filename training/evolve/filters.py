@@ -19,7 +19,7 @@ from adjudge.training.evolve.judges import FOLDER, ContradictionJudge
 from adjudge.training.evolve.rationale import Rationale
 from adjudge.training.evolve.rule import inverted, rewritten, written_scores
 from adjudge.training.kept_engine import KeptEngine
-from adjudge.training.stages import Passed, Scores, Texts, Unusable, passed
+from adjudge.training.stages import Passed, Texts, Unusable, passed
 
 Result = tuple[int, Rationale | Unusable]
 
@@ -52,9 +52,8 @@ class Filters:
     ) -> None:
         self.engine = engine
         self.texts = Texts(engine, sampling, journal, attempts=attempts, seed=seed)
-        self.scores = Scores(engine, journal)
-        own = sampling if mode == "reasoned" else None
-        asked = KeptEngine(engine, journal) if own and journal is not None else engine  # analyses too are kept
+        self.kept = KeptEngine(engine, journal)
+        asked, own = (self.kept, sampling) if mode == "reasoned" else (engine, None)  # analyses too are kept
         self.judge = ContradictionJudge(asked, mode=mode, journal=journal, sampling=own, attempts=attempts, seed=seed)
         self.stages: dict[str, Callable[[Sequence[Rationale]], Iterator[Result]]] = {
             "rule": self.rule,
@@ -118,7 +117,7 @@ class Filters:
 
     def _confident(self, rationales: Sequence[Rationale]) -> list[Rationale | Unusable]:
         wanted, places = questions_of_scores(self.engine, rationales)
-        read = dict(self.scores.score(wanted, SCALE))
+        read = dict(self.kept.score_iter(wanted, SCALE))
         results: list[Rationale | Unusable] = []
         for one, own in zip(rationales, places, strict=True):
             scores = [read[place] for place in own]

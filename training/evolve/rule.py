@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -52,18 +53,14 @@ def rewritten(
 
     A text that does not end in its scores is unusable.
     """
-    if not rationales:
-        return
-    shape = rationales[0]
 
-    def read(text: str) -> str:
-        if written_scores(texts.engine, [msgspec.structs.replace(shape, response=text)]) == [None]:
+    def read(rationale: Rationale, text: str) -> Rationale:
+        found = msgspec.structs.replace(rationale, response=text)
+        if written_scores(texts.engine, [found]) == [None]:
             raise Unusable("unparsable")
-        return text
+        return found
 
-    for place, text in texts.write(prompts, read):
-        found = text if isinstance(text, Unusable) else msgspec.structs.replace(rationales[place], response=text)
-        yield place, found
+    return texts.write(prompts, [partial(read, one) for one in rationales])
 
 
 def inverted(rationale: Rationale) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
 
 import msgspec
-from rich.console import Console
+from rich.table import Table
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
@@ -115,8 +115,8 @@ def validate(
         )
 
 
-def show_validation(rows: Sequence[Validated], judge: str, console: Console | None = None) -> None:
-    """Print the table, beside the paper's where the stages are the paper's."""
+def validation_table(rows: Sequence[Validated], judge: str) -> Table:
+    """A line for each stage, beside the paper's where the stages are the paper's."""
     paper = tuple(row.stage for row in rows) == (INITIAL, *PIPELINE)
     table = plain_table(title=f"Rationales by stage, judged by {judge}")
     table.add_column("stage")
@@ -133,7 +133,7 @@ def show_validation(rows: Sequence[Validated], judge: str, console: Console | No
             *map(str, (row.compared, row.uncompared)),
             *([cell(published[0], ".2f", "-"), cell(published[1], ".1%", "-")] if paper else []),
         )
-    (console or Console()).print(table)
+    return table
 
 
 def _names(longest: tuple[str, ...], dropped: Sequence[Rationale]) -> list[str]:

@@ -6,6 +6,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from shutil import copytree
@@ -79,10 +80,7 @@ def written_by(texts: Texts, rows: Sequence[Row], noise: float) -> Passed[Contin
     """One story of each row's `prompt`, at least three sentences that are whole; `noise` says whose they are."""
     prompts = [texts.prompt([Message("user", Prompt((Segment(_prompt(row)),)))]) for row in rows]
     wanted = [{"place": place, "prompt": _prompt(row), "noise": noise} for place, row in enumerate(rows)]
-    results = (
-        (place, told if isinstance(told, Unusable) else Continuation(place, _prompt(rows[place]), noise, told))
-        for place, told in texts.write(prompts, _told)
-    )
+    results = texts.write(prompts, [partial(_told, place, _prompt(row), noise) for place, row in enumerate(rows)])
     return passed(f"write, noise {noise:g}", wanted, results)
 
 
@@ -121,11 +119,11 @@ def _prompt(row: Row) -> str:
     return well_formed(str(row.columns["prompt"]).strip())
 
 
-def _told(text: str) -> str:
+def _told(place: int, prompt: str, noise: float, text: str) -> Continuation:
     parts, gaps = story_of(text)
     if len(parts) < FEWEST:
         raise Unusable("too_short")
-    return joined(parts, gaps)
+    return Continuation(place, prompt, noise, joined(parts, gaps))
 
 
 def _with_noise(weight: torch.Tensor, noise: float, random: torch.Generator) -> torch.Tensor:

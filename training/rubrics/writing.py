@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
 from adjudge.rewards.judges import template
 from adjudge.rewards.judges.rubric import Rubric
-from adjudge.training.rubrics.drafts import CONTENT, WRITING, Sound, described, read_rubric_text
+from adjudge.training.rubrics.drafts import CONTENT, WRITING, described, read_rubric_text
 from adjudge.training.rubrics.filtering import RubricSet
 from adjudge.training.rubrics.questions import Question
 from adjudge.training.stages import Passed, Texts, Unusable, json_of, passed
@@ -100,16 +102,9 @@ def write_sets(
         for question in questions
     }
     wanted = [_Wanted(question.id, number) for question in questions for number in range(1, count + 1)]
-    results = texts.write(
-        [prompts[one.question] for one in wanted], read_rubric_text, samples=[one.number for one in wanted]
-    )
-
-    def sets() -> Iterator[tuple[int, RubricSet | Unusable]]:
-        for place, found in results:
-            one = wanted[place]
-            yield place, _set(one.question, one.number, found) if isinstance(found, Sound) else found
-
-    return passed("sets", wanted, sets())
+    reads = [partial(_set, one.question, one.number) for one in wanted]
+    results = texts.write([prompts[one.question] for one in wanted], reads, samples=[one.number for one in wanted])
+    return passed("sets", wanted, results)
 
 
 def answer(texts: Texts, questions: Sequence[Question], count: int, language: str) -> Passed[Answered]:
@@ -117,14 +112,13 @@ def answer(texts: Texts, questions: Sequence[Question], count: int, language: st
     form = template.load("answer", language, PROMPTS)
     prompts = {question.id: texts.prompt(*form.render(data={"prompt": question.prompt})) for question in questions}
     wanted = [_Wanted(question.id, number) for question in questions for number in range(1, count + 1)]
-    results = texts.write([prompts[one.question] for one in wanted], str.strip, samples=[one.number for one in wanted])
-    by = texts.engine.name
 
-    def answers() -> Iterator[tuple[int, Answered | Unusable]]:
-        for place, found in results:
-            yield place, found if isinstance(found, Unusable) else Answered(wanted[place].question, by, found)
+    def read(question: str, text: str) -> Answered:
+        return Answered(question, texts.engine.name, text.strip())
 
-    return passed("answers", wanted, answers())
+    reads = [partial(read, one.question) for one in wanted]
+    results = texts.write([prompts[one.question] for one in wanted], reads, samples=[one.number for one in wanted])
+    return passed("answers", wanted, results)
 
 
 def consolidate(
@@ -151,15 +145,11 @@ def consolidate(
         )
         for place in places
     ]
-
-    def results() -> Iterator[tuple[int, RubricSet | Unusable]]:
-        yield from alone.items()
-        for index, found in texts.write(prompts, read_rubric_text):
-            place = places[index]
-            yield place, _set(questions[place].id, 0, found) if isinstance(found, Sound) else found
-
-    return passed("consolidate", questions, results())
+    results = texts.write(prompts, [partial(_set, questions[place].id, 0) for place in places])
+    consensus = ((places[index], found) for index, found in results)
+    return passed("consolidate", questions, chain(alone.items(), consensus))
 
 
-def _set(question: str, number: int, found: Sound) -> RubricSet:
+def _set(question: str, number: int, text: str) -> RubricSet:
+    found = read_rubric_text(text)
     return RubricSet(question, number, found.rubric, found.mended)

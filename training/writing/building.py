@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 
+from adjudge.engine.face import EngineFace
 from adjudge.engine.score import LEAST_MASS, Score
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Message, Prompt
 from adjudge.rewards.judges import template
 from adjudge.rewards.rows import Row
 from adjudge.rewards.words import count_words
-from adjudge.training.stages import Passed, Scores, Texts, Unusable, json_of, passed
+from adjudge.training.stages import Passed, Texts, Unusable, json_of, passed
 from adjudge.training.writing.disturbances import FOLDER
 from adjudge.training.writing.genres import GENRES, Genre, genre_of
 from adjudge.training.writing.passages import Language, language_of
@@ -108,13 +109,13 @@ def candidates_of(rows: Sequence[Row]) -> list[Candidate]:
 
 
 class Building:
-    """The stages that ask a model about texts; `texts` writes by `SCHEMA`, what abstains or has less mass is dropped.
+    """The stages that ask a model about texts: `engine` scores, `texts` writes by `SCHEMA`.
 
-    Texts too long for the model are shortened in the middle.
+    What abstains or has less mass than `min_mass` is dropped. Texts too long for the model are shortened in the middle.
     """
 
-    def __init__(self, scores: Scores, texts: Texts, *, min_mass: float = LEAST_MASS, least: float = LEAST) -> None:
-        self.scores, self.texts, self.min_mass, self.least = scores, texts, min_mass, least
+    def __init__(self, engine: EngineFace, texts: Texts, *, min_mass: float = LEAST_MASS, least: float = LEAST) -> None:
+        self.engine, self.texts, self.min_mass, self.least = engine, texts, min_mass, least
 
     def classify(self, candidates: Sequence[Candidate]) -> Passed[Candidate]:
         """Every text with the most probable genre; those that have one already keep it, blank ones are dropped."""
@@ -141,7 +142,7 @@ class Building:
             places = [place for place, one in asking if one.language == language]
             labels = Labels(tuple(genres))  # no name begins another, so that nothing need end one
             asked = [self._asked(candidates[place], asked="genre", genres=[*genres.values()]) for place in places]
-            for number, score in self.scores.score([prompt for prompt, _ in asked], labels):
+            for number, score in self.engine.score_iter([prompt for prompt, _ in asked], labels):
                 if (reason := self._abstained(score)) is not None:
                     yield places[number], reason
                     continue
@@ -154,7 +155,7 @@ class Building:
 
     def _filtered(self, candidates: Sequence[Candidate]) -> Iterator[tuple[int, Candidate | Unusable]]:
         asked = [self._asked(one, asked="quality", genre=one.known_genre) for one in candidates]
-        for place, score in self.scores.score([prompt for prompt, _ in asked], QUALITY):
+        for place, score in self.engine.score_iter([prompt for prompt, _ in asked], QUALITY):
             one = candidates[place]
             if (reason := self._abstained(score)) is not None:
                 yield place, reason
@@ -178,8 +179,7 @@ class Building:
                     yield places[number], found
 
     def _asked(self, one: Candidate, **trusted: Any) -> tuple[Prompt, bool]:
-        engine = self.scores.engine
-        prompts, truncated = engine.fit([engine.chat(*_words(one, **trusted))])
+        prompts, truncated = self.engine.fit([self.engine.chat(*_words(one, **trusted))])
         return prompts[0], truncated
 
     def _abstained(self, score: Score) -> Unusable | None:

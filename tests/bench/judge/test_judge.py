@@ -6,12 +6,15 @@ import csv
 import json
 import math
 import sys
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
+import torch
 from rich.console import Console
 from rich.progress import Progress
 
@@ -19,11 +22,10 @@ from adjudge.bench.judge import peer_models
 from adjudge.bench.judge.judge import bench_judge
 from adjudge.bench.judge.load import Load
 from adjudge.bench.judge.peer_models import PeerModels
-from adjudge.bench.judge.peers import Peer
+from adjudge.bench.judge.peers import Answer, ContinuousWriter, LlamaCppPeer, Peer, VLLMPeer
 from adjudge.bench.judge.questions import Questions, scoring_questions, writing_questions
 from adjudge.bench.judge.report import equal_texts, largest_difference, load_table
 from adjudge.bench.judge.rounds import Runs, run_rounds
-from adjudge.bench.judge.writing_peers import ContinuousWriter
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.verdict import Pair
@@ -175,6 +177,35 @@ def test_a_library_that_does_not_open_the_model_is_left_out_and_says_why(monkeyp
     assert "vllm: did not open the model (no such thing)" in models.absent
 
 
+def test_llama_cpp_writes_where_texts_are_wanted_and_scores_where_they_are_not() -> None:
+    model: Any = SimpleNamespace(
+        forget=lambda: None,
+        read=lambda prompt: (torch.tensor([0.0, 1.0, 0.0]), 2),
+        write=lambda prompt, n: ([7] * n, 3),
+    )
+    asked = Questions([(1, 2), (1, 3)], 2, "m", "float32", "cpu", 64, label_ids=[1, 2])
+    scores, computed = LlamaCppPeer(asked, model).run()
+    assert computed == 4 and scores[0] == pytest.approx([-0.5514, -1.5514], abs=1e-4) and scores[0] == scores[1]
+    assert LlamaCppPeer(msgspec.structs.replace(asked, writes=2), model).run() == (([7, 7], [7, 7]), 6)
+
+
+def test_vllm_writes_where_texts_are_wanted_and_scores_one_token_where_they_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted: list[dict[str, Any]] = []
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(SamplingParams=lambda **how: wanted.append(how)))
+    written = SimpleNamespace(token_ids=(7, 8), logprobs=[{1: SimpleNamespace(logprob=-1.0)}])
+    output = SimpleNamespace(num_cached_tokens=1, outputs=[written])
+    model = SimpleNamespace(reset_prefix_cache=lambda: None, generate=lambda prompts, *_, **__: [output] * len(prompts))
+    asked = Questions([(1, 2), (1, 3)], 2, "m", "float32", "cpu", 64, label_ids=[1])
+    assert VLLMPeer(asked, model).run() == ([[-1.0], [-1.0]], 2)
+    assert VLLMPeer(msgspec.structs.replace(asked, writes=2), model).run() == ([[7, 8], [7, 8]], 2)
+    assert wanted == [
+        {"temperature": 0.0, "max_tokens": 1, "logprob_token_ids": [1]},
+        {"temperature": 0.0, "max_tokens": 2, "ignore_eos": True},
+    ]
+
+
 # ---- questions
 
 
@@ -206,7 +237,7 @@ def test_room_is_left_for_the_text_where_stories_must_be_shortened() -> None:
 # ---- rounds
 
 
-class Fixed(Peer[list[int]]):
+class Fixed(Peer):
     def __init__(self, name: str, *rounds: list[list[int]] | Exception, reference: bool = False) -> None:
         self.name, self.rounds, self.is_reference, self.calls = name, list(rounds), reference, 0
 
@@ -218,7 +249,7 @@ class Fixed(Peer[list[int]]):
         return answers, 7
 
 
-def rounds(*peers: Fixed, repeats: int = 3) -> tuple[list[list[int]], list[Runs[list[int]]]]:
+def rounds(*peers: Fixed, repeats: int = 3) -> tuple[Sequence[Answer], list[Runs]]:
     with Progress(console=Console(quiet=True)) as progress:
         return run_rounds(peers, repeats, progress)
 

@@ -8,15 +8,12 @@ import pytest
 from adjudge.bench.tree.analyses import (
     Cell,
     Judged,
-    ablation_cells,
     by_task,
     disturbance_cells,
     fluctuation,
     fluctuation_cells,
     length_cells,
 )
-from adjudge.bench.tree.figures import WHOLE
-from adjudge.bench.tree.howtobench import SYSTEMS, TABLE_4
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.tree_weights import Weights
 from adjudge.rewards.rows import Row
@@ -115,55 +112,6 @@ def test_a_disturbance_is_held_against_its_own_original_and_must_lower_the_score
 def test_disturbances_that_cannot_be_compared_are_named(column: Any, reason: str) -> None:
     with pytest.raises(AdjudgeError, match=f"line 1 of v.jsonl: .*{reason}"):
         disturbance_cells([judged(1.0, disturbance=column)])
-
-
-def test_parts_of_the_tree_are_compared_with_the_published_scores_of_systems() -> None:
-    texts = [judged(TABLE_4["guide"][name], system=name, instruction="1", task="guide") for name in SYSTEMS]
-    upside = [judged(-(one.score("overall") or 0), **one.row.columns) for one in texts]
-    cells = ablation_cells("guide", {WHOLE: texts, "without format": upside, "format alone": [judged(None)]})
-    assert cell(cells, WHOLE, "pearson").value == pytest.approx(1.0) and cells[0].published == 0.85
-    assert cell(cells, "without format", "spearman").value == pytest.approx(-1.0)
-    assert cell(cells, WHOLE, "mean").value == pytest.approx(5.509) and cell(cells, WHOLE, "mean").count == 10
-    assert [one.value for one in cells[-4:]] == [None] * 4
-    assert cells[0].table == "ablation: guide, systems as published"
-
-
-def test_where_people_scored_the_texts_theirs_is_the_order_of_systems() -> None:
-    texts = [
-        judged(float(score), human=human, system=system, instruction=instruction)
-        for instruction in ("1", "2")
-        for system, score, human in (("a", 1, 3), ("b", 2, 2), ("c", 4, 1.5))
-    ]
-    texts.append(judged(None, human=90, system="a", instruction="3"))
-    cells = ablation_cells("any", {WHOLE: texts})
-    assert cell(cells, WHOLE, "kendall").value == pytest.approx(-1.0)
-    assert cells[0].table == "ablation: any, systems as people rank them"
-
-
-def test_all_texts_of_a_system_for_one_instruction_count() -> None:
-    scores = {"good": (9, 9, 9, 1), "mid": (5, 5, 5, 5), "bad": (1, 1, 1, 9)}
-    human = {"good": 9, "mid": 5, "bad": 1}
-    texts = [
-        judged(float(score), human=human[system], system=system, instruction="Complete the text.")
-        for system, given in scores.items()
-        for score in given
-    ]
-    found = cell(ablation_cells("any", {WHOLE: texts}), WHOLE, "pearson")
-    assert (found.value, found.count) == (pytest.approx(1.0), 3)
-
-
-def test_two_systems_or_none_with_a_published_score_have_no_correlation() -> None:
-    for names in (("a", "b"), ("a", "b", "c")):
-        texts = [judged(float(n), system=name, instruction="1") for n, name in enumerate(names)]
-        assert cell(ablation_cells("guide", {WHOLE: texts}), WHOLE, "pearson").value is None
-
-
-def test_peoples_scores_may_be_cells_of_a_table_and_are_of_all_texts_or_of_none() -> None:
-    texts = [judged(float(n), human=str(3 - n), system=name, instruction="1") for n, name in enumerate("abc")]
-    cells = ablation_cells("any", {WHOLE: texts})
-    assert cell(cells, WHOLE, "kendall").value == pytest.approx(-1.0)
-    with pytest.raises(AdjudgeError, match='"human" is missing or no number'):
-        ablation_cells("any", {WHOLE: [*texts, judged(1.0, human="", system="d", instruction="1")]})
 
 
 def test_several_tasks_are_counted_apart_and_together() -> None:

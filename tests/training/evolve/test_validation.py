@@ -12,7 +12,7 @@ from adjudge.engine.sampling import Sampling
 from adjudge.rewards.verdict import Pair
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge
 from adjudge.training.evolve.rationale import Rationale, read_rationales
-from adjudge.training.evolve.validation import Validated, show_validation, stages_of, validate
+from adjudge.training.evolve.validation import Validated, stages_of, validate, validation_table
 from tests.jsonl import write_lines
 from tests.rewards.scripted import ScriptedEngine
 from tests.training.evolve.known import KnownEngine, rationale
@@ -122,7 +122,7 @@ def test_the_papers_figures_stand_beside_the_papers_pipeline_only() -> None:
     def shown(*names: str) -> str:
         out = io.StringIO()
         rows = [Validated(name, 3.5, 0.1, 4, 0, 0.75, 3, 1) for name in names]
-        show_validation(rows, "m", Console(file=out, width=160))
+        Console(file=out, width=160).print(validation_table(rows, "m"))
         return out.getvalue()
 
     assert "3.22" in shown("initial", "rule", "refine", "rule", "attack", "confidence")

@@ -73,7 +73,7 @@ def test_names_go_from_plots_and_reviews_and_each_plot_is_asked_about_once(tiny:
     assert first["more"] == 1 and first["score"] == 5
     assert Count.of(made) == Count("anonymise", 5, 4, {"renames_nothing": 1})
     assert made.dropped[0].record["id"] == "r4"
-    assert (texts.asked, texts.rewritten) == (1 + 3 + 3 + 1, 4)
+    assert (texts.engine.asked, texts.rewritten) == (1 + 3 + 3 + 1, 4)
 
 
 class Seeded(ScriptedEngine):
@@ -112,7 +112,7 @@ def test_a_run_that_was_killed_in_the_middle_goes_on_and_asks_nothing_twice(
     texts = Texts(second, SHORT, book, schema=SCHEMA)
     assert anonymise(texts, rows()) == whole
     assert sorted(first.seeds + second.seeds) == sorted(known) and len(first.seeds) == until
-    assert texts.remembered == until
+    assert texts.engine.remembered == until
 
 
 def test_a_plot_that_the_model_cannot_read_whole_is_dropped(tiny: Engine) -> None:
@@ -135,7 +135,8 @@ def test_plots_are_retold_within_their_words(tiny: Engine) -> None:
         "three": [long, long, long],
         "four": [PLOTS["four"], "Gina\nsails to Hull.", PLOTS["four"]],
     }
-    texts = Texts(scripted(tiny, answers), SHORT)
+    engine = scripted(tiny, answers)
+    texts = Texts(engine, SHORT)
     made = summarise(texts, rows(), 12)
     assert [(row["id"], row["plot"]) for row in made.kept] == [
         ("r1", "They wait in Lund."),
@@ -143,8 +144,8 @@ def test_plots_are_retold_within_their_words(tiny: Engine) -> None:
         ("r3", "They wait in Lund."),
     ]
     assert Count.of(made) == Count("summarise", 5, 3, {"over_length": 1, "copied": 1})
-    assert texts.asked == 2 + 1 + 3 + 3
-    assert all("at most 12 words" in shown for shown in texts.engine.asked)  # type: ignore[attr-defined]
+    assert texts.engine.asked == 2 + 1 + 3 + 3
+    assert all("at most 12 words" in shown for shown in engine.asked)
     with pytest.raises(AdjudgeError, match="at least 10"):
         summarise(texts, rows(), 3)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from adjudge.engine.engine import Engine
-from adjudge.engine.face import AnyLabels, AnyPrompt
+from adjudge.engine.face import AnyLabels, AnyPrompt, sets_of
 from adjudge.engine.score import Score
 from adjudge.engine.text.labels import Labels
 from tests.rewards.scripted import Script, ScriptedEngine
@@ -33,6 +33,7 @@ class GradingEngine(ScriptedEngine):
     def score_iter(
         self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **how: Any
     ) -> Iterator[tuple[int, Score]]:
+        [labels] = set(sets_of(prompts, labels))
         assert isinstance(labels, Labels)
         for place, prompt in enumerate(prompts):
             shown = self.tokenizer.decode(self.tokenizer.prompt(prompt))

@@ -11,7 +11,8 @@ from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.rows import Row
 from adjudge.training.attrition import Count
-from adjudge.training.stages import Scores, Texts
+from adjudge.training.kept_engine import KeptEngine
+from adjudge.training.stages import Texts
 from adjudge.training.writing.building import SCHEMA, Building, Candidate, candidates_of
 from adjudge.training.writing.genres import GENRES, genre_of
 from tests.training.writing.grading import GradingEngine, construction
@@ -33,7 +34,7 @@ def candidates(*texts: str, **more: Any) -> list[Candidate]:
 
 
 def building(engine: GradingEngine, book: Journal | None = None, **how: Any) -> Building:
-    return Building(Scores(engine, book), Texts(engine, SAMPLING, book, schema=SCHEMA), **how)
+    return Building(KeptEngine(engine, book), Texts(engine, SAMPLING, book, schema=SCHEMA), **how)
 
 
 def test_genres_stand_in_the_same_order_in_both_languages() -> None:
