@@ -7,7 +7,6 @@ begun: so it is tried where the system can end it. It imports nothing of adjudge
 from __future__ import annotations
 
 import contextlib
-import resource
 import sys
 
 SECONDS, BYTES = 5, 1 << 31
@@ -18,16 +17,24 @@ TOO_MUCH = 3
 
 def main() -> None:
     """Compile what stands on the standard input; whether it makes sense is for others to say."""
-    for kind, most in ((resource.RLIMIT_CPU, SECONDS), (resource.RLIMIT_AS, BYTES), (resource.RLIMIT_CORE, 0)):
-        hard = resource.getrlimit(kind)[1]
-        with contextlib.suppress(ValueError, OSError):  # some systems know no limit of that kind
-            resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    _limit()
     try:
         from llguidance import LLMatcher, LLTokenizer
 
         LLMatcher(LLTokenizer("byte"), sys.stdin.buffer.read().decode(), log_level=0)
     except MemoryError:
         sys.exit(TOO_MUCH)
+
+
+def _limit() -> None:
+    try:
+        import resource
+    except ImportError:  # Windows has none: there the time that its parent waits is the limit
+        return
+    for kind, most in ((resource.RLIMIT_CPU, SECONDS), (resource.RLIMIT_AS, BYTES), (resource.RLIMIT_CORE, 0)):
+        hard = resource.getrlimit(kind)[1]
+        with contextlib.suppress(ValueError, OSError):  # some systems know no limit of that kind
+            resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 if __name__ == "__main__":

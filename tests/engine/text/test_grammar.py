@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import runpy
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from llguidance import LLMatcher
 from llguidance.hf import from_tokenizer
 from tokenizers import AddedToken, decoders, models
 from tokenizers import Tokenizer as Backend
@@ -20,6 +24,7 @@ from adjudge.engine.errors import PromptError
 from adjudge.engine.models import dummy
 from adjudge.engine.models.dummy import tiny_config
 from adjudge.engine.sampling import Sampling
+from adjudge.engine.text import grammar_trial
 from adjudge.engine.text.grammar import SIGN, Grammars, _takes_too_much
 from adjudge.engine.text.prompt import Message, Prompt
 from tests.engine.test_generate import TINY, message
@@ -123,6 +128,14 @@ def test_a_form_that_would_take_hours_or_all_memory_is_refused(engine: Engine) -
     with pytest.raises(PromptError, match="to compile"):
         engine.generate(["a"], json_schema=schema)
     assert _takes_too_much.cache_info().hits > 0 and time.monotonic() - began < 90  # tried once
+
+
+def test_a_form_is_tried_where_the_platform_has_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resource", None)
+    grammar = io.BytesIO(LLMatcher.grammar_from_regex("ab?").encode())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(grammar))
+    runpy.run_path(grammar_trial.__file__, run_name="__main__")
+    assert not grammar.read()
 
 
 IMPOSSIBLE = {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}, "required": ["a"]}
