@@ -208,38 +208,24 @@ def _spaces(labels: Labels, suffix: str, base: Tokens, encode: Encode) -> tuple[
     return ("", " ") if one else ("",)
 
 
-class _Trie:
-    """Token paths that share their beginnings: of each node the tokens that follow, with their place and their node."""
-
-    def __init__(self, paths: Iterable[Tokens]) -> None:
-        self.children: list[dict[int, tuple[int, int]]] = [{}]
-        for ids in paths:
-            node = 0
-            for token in ids:
-                following = self.children[node]
-                if token not in following:
-                    following[token] = len(following), len(self.children)
-                    self.children.append({})
-                node = following[token][1]
-
-    def find(self, ids: Tokens) -> int | None:
-        """The node at the end of a path, None where no path goes along it."""
-        node = 0
-        for token in ids:
-            if token not in self.children[node]:
-                return None
-            node = self.children[node][token][1]
-        return node
+def _children(paths: Iterable[Tokens]) -> dict[Tokens, dict[int, int]]:
+    """Of each beginning that paths share the tokens that follow it, with their places; none of what nothing follows."""
+    children: dict[Tokens, dict[int, int]] = {}
+    for ids in paths:
+        for depth, token in enumerate(ids):
+            following = children.setdefault(ids[:depth], {})
+            following.setdefault(token, len(following))
+    return children
 
 
 def _terminated(
     labels: Labels, spellings: dict[Tokens, tuple[int, str]], suffix: str, base: Tokens, encode: Encode
 ) -> dict[Tokens, int]:
     """Every spelling's full path: with the terminator, if there is one, where another goes on from it."""
-    trie = _Trie(spellings)
+    children = _children(spellings)
     ends: dict[Tokens, int] = {}
     for ids, (index, text) in spellings.items():
-        if labels.terminator and trie.children[trie.find(ids) or 0]:
+        if labels.terminator and ids in children:
             whole = _continuation(text + labels.terminator, suffix, base, encode)
             ids = whole if whole[: len(ids)] == ids and len(whole) > len(ids) else ids + encode(labels.terminator)
         if ids in ends:
@@ -256,26 +242,18 @@ def _label_set(labels: Labels, ends: dict[Tokens, int]) -> LabelSet:
 
     One through which another path goes, be it that of a terminator, must stop where it ends.
     """
-    trie = _Trie(ends)
-    reads: dict[int, Read] = {}
-    steps: list[list[tuple[int, int]]] = []
-    places: dict[int, int] = {}
-    for ids in ends:
-        node, taken = 0, []
-        for depth, token in enumerate(ids):
-            following = trie.children[node]
-            if node not in reads:
-                places[node] = len(reads)
-                reads[node] = Read(ids[:depth], tuple(following))
-            place, after = following[token]
-            taken.append((places[node], place))
-            node = after
-        steps.append(taken)
+    children = _children(ends)
+    places = {path: place for place, path in enumerate(children)}
     spellings = tuple(
-        Spelling(label, tuple(taken), places.get(trie.find(ids) or 0))
-        for (ids, label), taken in zip(ends.items(), steps, strict=True)
+        Spelling(
+            label,
+            tuple((places[ids[:depth]], children[ids[:depth]][token]) for depth, token in enumerate(ids)),
+            places.get(ids),
+        )
+        for ids, label in ends.items()
     )
-    return LabelSet(labels.labels, labels.numbers, tuple(reads.values()), spellings)
+    reads = tuple(Read(path, tuple(following)) for path, following in children.items())
+    return LabelSet(labels.labels, labels.numbers, reads, spellings)
 
 
 def _log_sum_exp(values: Sequence[float]) -> float:
