@@ -71,23 +71,18 @@ class Head:
             return self.norm_weight
         return self.norm_offset + self.norm_weight
 
+    @property
+    def kernel(self) -> KernelHead:
+        """The same as the kernels take it."""
+        return KernelHead(self.weight, self.gain, self.eps, self.bias, self.softcap, self.temperature)
+
     def normed(self, hidden_ND: torch.Tensor) -> torch.Tensor:
         """The hidden states [N, D] after the final norm, in float32; rows that overflow are NaN."""
-        head = KernelHead(self.weight, self.gain, self.eps, None, None, 1.0)
-        return final_rows(hidden_ND, range(len(hidden_ND)), head)[: len(hidden_ND)]
+        return final_rows(hidden_ND, range(len(hidden_ND)), self.kernel)[: len(hidden_ND)]
 
     def vocabulary_logits(self, hidden_ND: torch.Tensor) -> torch.Tensor:
         """Logits [N, V] over the whole vocabulary in float32: for rows whose next token is sampled."""
-        return vocabulary_logits(
-            hidden_ND,
-            self.weight,
-            norm_weight=self.gain,
-            eps=self.eps,
-            bias=self.bias,
-            softcap=self.softcap,
-            temperature=self.temperature,
-            batch_invariant=self.batch_invariant,
-        )
+        return vocabulary_logits(hidden_ND, self.kernel, self.batch_invariant)
 
     def logprobs(self, hidden_ND: torch.Tensor, token_ids: Sequence[Sequence[int]]) -> list[list[float]]:
         """Log-probabilities under the whole vocabulary of each row's own tokens; NaN for rows that are not finite."""

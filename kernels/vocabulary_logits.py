@@ -14,27 +14,13 @@ from adjudge.kernels.surroundings import undisturbed
 
 @torch.no_grad()
 @undisturbed
-def vocabulary_logits(
-    hidden_ND: Tensor,
-    weight_VD: Tensor,
-    *,
-    norm_weight: Tensor | None = None,
-    eps: float = 1e-6,
-    bias: Tensor | None = None,
-    softcap: float | None = None,
-    temperature: float = 1.0,
-    batch_invariant: bool = False,
-) -> Tensor:
-    """Logits [N, V] in float32, with the arguments of `restricted_logprobs`.
+def vocabulary_logits(hidden_ND: Tensor, head: Head, batch_invariant: bool = False) -> Tensor:
+    """Logits [N, V] of a head in float32.
 
     On CPU a row's bits do not depend on the other rows; on CUDA they are the matrix library's unless `batch_invariant`.
     """
-    head = Head(weight_VD, norm_weight, eps, bias, softcap, temperature)
     check_head(hidden_ND, head)
     n = len(hidden_ND)
-    x_PD = final_rows(hidden_ND, range(n), head).to(weight_VD.dtype)
-    if batch_invariant or hidden_ND.device.type == "cpu":
-        logits_NV = invariant_linear(x_PD[:n], weight_VD).float()
-    else:
-        logits_NV = F.linear(x_PD[:n], weight_VD).float()
-    return head.logits(logits_NV, None if bias is None else bias.float())
+    x_PD = final_rows(hidden_ND, range(n), head).to(head.weight_VD.dtype)
+    linear = invariant_linear if batch_invariant or hidden_ND.device.type == "cpu" else F.linear
+    return head.logits(linear(x_PD[:n], head.weight_VD).float(), None if head.bias_V is None else head.bias_V.float())

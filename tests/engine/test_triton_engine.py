@@ -25,6 +25,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.invariance import invariant_means
 from adjudge.kernels.paged_kv import PagedBatch, PagedSequence
+from adjudge.kernels.restricted_head_arguments import Head
 from adjudge.kernels.vocabulary_logits import vocabulary_logits
 from tests.kernels.interpreter import hasten
 
@@ -126,9 +127,9 @@ def test_means_and_logits_are_told_not_to_heed_the_batch(monkeypatch: pytest.Mon
             means.extend([1] * (function is torch.Tensor.mean))
             return function(*args, **(kwargs or {}))
 
-    def logits(*args: Any, batch_invariant: bool, **how: Any) -> torch.Tensor:
+    def logits(hidden_ND: torch.Tensor, head: Head, batch_invariant: bool) -> torch.Tensor:
         told.append(batch_invariant)
-        return vocabulary_logits(*args, **how)
+        return vocabulary_logits(hidden_ND, head)
 
     monkeypatch.setattr(runner, "invariant_means", lambda device: Means())
     monkeypatch.setattr(head, "vocabulary_logits", logits)
