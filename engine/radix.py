@@ -9,8 +9,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 
 from adjudge.engine.blocks import BlockPool, OutOfBlocks
-
-Tokens = tuple[int, ...]
+from adjudge.engine.trie import Tokens as Tokens
+from adjudge.engine.trie import common_prefix
 
 
 @dataclass(eq=False)
@@ -120,7 +120,7 @@ class RadixCache:
         """How many of the first tokens are here, computed or promised."""
         node = self.root
         while child := node.children.get(tokens[node.end]) if node.end < len(tokens) else None:
-            shared = _common_prefix(child.tokens, tokens[child.start : child.end])
+            shared = common_prefix([child.tokens, tokens[child.start : child.end]], 0)
             if shared < len(child.tokens):
                 return child.start + shared
             node = child
@@ -215,7 +215,7 @@ class RadixCache:
         """The deepest node whose path is a prefix of `tokens`, splitting the node in which they part."""
         node = self.root
         while node.end < len(tokens) and (child := node.children.get(tokens[node.end])):
-            shared = _common_prefix(child.tokens, tokens[child.start : child.end])
+            shared = common_prefix([child.tokens, tokens[child.start : child.end]], 0)
             node = child if shared == len(child.tokens) else self._split(child, shared)
         return node
 
@@ -297,9 +297,3 @@ def _counts(entry: tuple[int, int, Node]) -> bool:
     """Whether the leaf can go, and was not used since."""
     last_used, _, node = entry
     return node.idle and node.in_tree and node.last_used == last_used
-
-
-def _common_prefix(left: Tokens, right: Tokens) -> int:
-    if left == right[: len(left)]:
-        return len(left)
-    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
