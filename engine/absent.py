@@ -7,12 +7,9 @@ from typing import Any
 
 import msgspec
 
-from adjudge.engine.completion import Completion
-from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats, sets_of
+from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats, names_in, sets_of
 from adjudge.engine.model_reward import ModelReward
-from adjudge.engine.score import Score
 from adjudge.engine.text.prompt import Message, Prompt, mark_data, place_data
 from adjudge.engine.text.tokenizer import Tokenizer
 
@@ -78,29 +75,29 @@ class AbsentEngine(EngineFace):
         """The prompts, shortened where their length is known."""
         return super().fit(prompts, reserve) if self.has_tokenizer else (list(prompts), False)
 
-    def score_iter(
-        self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **_: Any
-    ) -> Iterator[tuple[int, Score]]:
+    def score_call(self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]) -> None:
         """Raises ModelNeeded, unless nothing is asked."""
-        sets: Sequence[Any] = sets_of(prompts, labels)
-        return self._refused(prompts, *(" ".join(getattr(one, "labels", one)) for one in sets))
+        self._refuse(prompts, *(" ".join(names_in(one)) for one in sets_of(prompts, labels)))
 
-    def generate_iter(self, prompts: Sequence[AnyPrompt], *_: Any, **options: Any) -> Iterator[tuple[int, Completion]]:
+    def generate_call(self, prompts: Sequence[AnyPrompt], *_: Any, **options: Any) -> None:
         """Raises ModelNeeded, unless nothing is asked."""
-        return self._refused(prompts, *["a text"] * len(prompts))
+        self._refuse(prompts, *["a text"] * len(prompts))
 
-    def embed_iter(self, prompts: Sequence[AnyPrompt], **_: Any) -> Iterator[tuple[int, Embedding]]:
+    def embed_call(self, prompts: Sequence[AnyPrompt]) -> None:
         """Raises ModelNeeded, unless nothing is asked."""
-        return self._refused(prompts, *["an embedding"] * len(prompts))
+        self._refuse(prompts, *["an embedding"] * len(prompts))
 
     def reward_iter(self, prompts: Sequence[AnyPrompt], **_: Any) -> Iterator[tuple[int, ModelReward]]:
         """Raises ModelNeeded, unless nothing is asked."""
-        return self._refused(prompts, *["a reward"] * len(prompts))
+        self._refuse(prompts, *["a reward"] * len(prompts))
+        return iter(())
 
-    def _refused(self, prompts: Sequence[AnyPrompt], *answers: str) -> Iterator[Any]:
+    def _answers(self, *_: object) -> Iterator[Any]:
+        return iter(())
+
+    def _refuse(self, prompts: Sequence[AnyPrompt], *answers: str) -> None:
         if prompts:
             raise ModelNeeded(self.name, prompts, answers)
-        return iter(())
 
 
 def _turns(messages: Sequence[Message], end: str = "") -> Prompt:

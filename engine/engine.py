@@ -19,13 +19,12 @@ from adjudge.engine.answering import answer
 from adjudge.engine.at_exit import step_under_way
 from adjudge.engine.blocks import BlockPool
 from adjudge.engine.call import Call, check_priority
-from adjudge.engine.calling import CallingFace
 from adjudge.engine.checking import at_least
 from adjudge.engine.decode_graphs import check_recordable
 from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, EngineFailed, NotServing
-from adjudge.engine.face import AnyLabels, AnyPrompt
+from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.forked import require_helpers
 from adjudge.engine.models.adapters import Base, check_base
 from adjudge.engine.models.config import end_ids
@@ -55,7 +54,7 @@ CPU_BATCH_TOKENS = 2048
 _log = logging.getLogger("adjudge")
 
 
-class Engine(CallingFace):
+class Engine(EngineFace):
     """A model that scores, continues and embeds prompts, all calls in one batch, every shared prefix computed once.
 
     `model` is an alias (`adjudge models` lists them), a folder, a hub id, a GGUF file or `dummy:<config>`, `adapter` a

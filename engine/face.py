@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from functools import cache, lru_cache, partial
 from numbers import Integral
 from typing import Any, Never, cast
@@ -51,6 +51,9 @@ class Stats(msgspec.Struct):
 class EngineFace(ABC):
     """The verbs `score`, `generate`, `embed` and `reward`, and what words a prompt for the model behind them.
 
+    An engine has `score_call`, `generate_call` and `embed_call`, which prepare a whole request, and runs what they make
+    in `_answers`; or it has verbs of its own, as `score_iter`.
+
     `name` is what the user called the model, `fingerprint` which weights it has, `adapter` which adapter lies over them
     (None: none), `dtype` in what it computes; `tokenizer` is the model's own.
     """
@@ -59,6 +62,9 @@ class EngineFace(ABC):
     fingerprint: str
     adapter: str | None = None
     dtype: str
+    score_call: Callable[..., Any]
+    generate_call: Callable[..., Any]
+    embed_call: Callable[..., Any]
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -87,13 +93,8 @@ class EngineFace(ABC):
         """What reads a reward off the model's hidden states, where it is here; None for a model without."""
         return None
 
-    def require_embeddings(self) -> None:
-        """Raise AdjudgeError where `embed` could give nothing but "unsupported", with the mend."""
-        if type(self).embed_iter is EngineFace.embed_iter:
-            raise AdjudgeError(
-                f"{self.name} hands out no hidden states here: run the model locally, give an Index with an embedder of"
-                " its own, or leave the examples out"
-            )
+    def require_embeddings(self) -> None:  # noqa: B027 (most engines can)
+        """Raise AdjudgeError, with the mend, where `embed` could give nothing but "unsupported"."""
 
     def require_rewards(self) -> None:
         """Raise AdjudgeError where the model is no reward model, with the mend."""
@@ -103,7 +104,10 @@ class EngineFace(ABC):
                 " sequence classification with num_labels 1, or an adapter with such a head) on an engine of its own"
             )
 
-    @abstractmethod
+    def _answers(self, call: Any, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
+        """Run a call that is prepared, and yield its answers as they come in."""
+        raise NotImplementedError
+
     def score_iter(
         self,
         prompts: Sequence[AnyPrompt],
@@ -113,8 +117,8 @@ class EngineFace(ABC):
         timeout: float | None = None,
     ) -> Iterator[tuple[int, Score]]:
         """Like `score`, but yields (index, score) as soon as each prompt is done."""
+        yield from self._answers(self.score_call(prompts, labels), priority, timeout)
 
-    @abstractmethod
     def generate_iter(
         self,
         prompts: Sequence[AnyPrompt],
@@ -126,13 +130,13 @@ class EngineFace(ABC):
         **options: Any,
     ) -> Iterator[tuple[int, Completion]]:
         """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
+        yield from self._answers(self.generate_call(prompts, sampling, seeds, **options), priority, timeout)
 
     def embed_iter(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> Iterator[tuple[int, Embedding]]:
         """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
-        lengths = [len(self.tokenizer.prompt(prompt)) for prompt in prompts]
-        yield from ((place, Embedding(None, "unsupported", length)) for place, length in enumerate(lengths))
+        yield from self._answers(self.embed_call(prompts), priority, timeout)
 
     def reward_iter(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None

@@ -9,8 +9,6 @@ from typing import Any
 
 from adjudge.engine.around import EngineAround
 from adjudge.engine.call import Call
-from adjudge.engine.calling import CallingFace
-from adjudge.engine.engine import Engine
 from adjudge.engine.errors import NotServing
 from adjudge.engine.forked import require_process
 from adjudge.engine.worker import Event, Ticket, Worker, until_end
@@ -18,12 +16,16 @@ from adjudge.engine.worker import Event, Ticket, Worker, until_end
 ENDED = "whoever asked has gone: this engine takes no more calls of theirs"
 
 
-class SharedEngine(EngineAround, CallingFace):
+class SharedEngine(EngineAround):
     """What a judge in a thread of its own uses while other calls run on the same engine."""
 
     def __init__(self, worker: Worker) -> None:
-        super().__init__(worker.engine)
-        self.stats = worker.engine.stats
+        engine = worker.engine
+        super().__init__(engine)
+        self.stats = engine.stats
+        self.score_call = engine.score_call
+        self.generate_call = engine.generate_call
+        self.embed_call = engine.embed_call
         self._worker = worker
         self._under_way: dict[Ticket, SimpleQueue[Event | None]] = {}
         self._ended = False
@@ -41,11 +43,6 @@ class SharedEngine(EngineAround, CallingFace):
         for ticket, events in under_way.items():
             self._worker.cancel(ticket)
             events.put(NotServing(ENDED))
-
-    @property
-    def _preparer(self) -> Engine:
-        """The engine that all share: it may prepare calls in any thread."""
-        return self._worker.engine
 
     def _answers(self, call: Call, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
         require_process(self._worker.process)  # before its locks, which nobody may let go of any more

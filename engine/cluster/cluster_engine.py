@@ -13,12 +13,11 @@ from queue import SimpleQueue
 from types import EllipsisType, TracebackType
 from typing import Any, ClassVar
 
-from adjudge.engine.calling import CallingFace
 from adjudge.engine.cluster.order import Order, Query
 from adjudge.engine.cluster.ray_session import RaySession
 from adjudge.engine.cluster.replica import Heads, Replica
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import AnyLabels, AnyPrompt
+from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.models.reward_head import RewardHead
 from adjudge.engine.models.sources import open_tokenizer, resolve
@@ -28,7 +27,7 @@ from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.engine.worker import Event, until_end
 
 
-class ClusterEngine(CallingFace):
+class ClusterEngine(EngineFace):
     """`replicas` engines in processes of their own, on Ray; every prompt goes where its beginning is cached.
 
     with ClusterEngine("smollm2-135m", replicas=2) as engine:

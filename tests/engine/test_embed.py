@@ -21,7 +21,6 @@ from adjudge.engine.errors import AdjudgeError, CallTooLarge, ModelUnsupported, 
 from adjudge.engine.http.borrowed import BorrowedEngine
 from tests.engine.reference import open_reference
 from tests.engine.test_engine import DIGITS, random_prompts
-from tests.rewards.scripted import ScriptedEngine
 
 TINY = "dummy:tiny-llama"
 
@@ -176,17 +175,6 @@ def test_half_precision_is_near_and_keeps_its_bits(engine: Engine) -> None:
         assert rounded.values is not None and exact.values is not None and rounded.values.dtype == np.float32
         cosine = rounded.values @ exact.values / np.linalg.norm(rounded.values) / np.linalg.norm(exact.values)
         assert cosine > 0.98
-
-
-def test_an_engine_that_cannot_read_hidden_states_abstains(engine: Engine) -> None:
-    face = ScriptedEngine(engine, lambda shown, before: "")
-    assert [(answer.values, answer.reason, answer.prompt_tokens) for answer in face.embed([[65, 66], "abc"])] == [
-        (None, "unsupported", 2),
-        (None, "unsupported", 3),
-    ]
-    assert face.reward_head is None
-    with pytest.raises(PromptError, match="empty"):
-        face.embed([[]])
 
 
 def test_an_engine_that_is_lent_embeds_until_its_request_has_ended(engine: Engine) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from adjudge.engine.completion import Completion, FinishReason
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
@@ -27,6 +28,9 @@ class ScriptedEngine(EngineFace):
     @property
     def max_prompt_tokens(self) -> int:
         return self.engine.max_prompt_tokens
+
+    def require_embeddings(self) -> None:
+        raise AdjudgeError("scripted hands out no hidden states")
 
     def score_iter(
         self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **how: Any

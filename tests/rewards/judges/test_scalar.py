@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 import torch
 
 from adjudge.engine.async_engine import AsyncEngine
+from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, PromptError
+from adjudge.engine.face import AnyPrompt
 from adjudge.engine.models.dummy import CHATML, tiny_tokenizer
 from adjudge.engine.models.reward_head import RewardHead
 from adjudge.rewards.group import Group
@@ -246,6 +249,9 @@ def test_an_engine_that_cannot_embed_abstains_in_a_run(tiny: Engine) -> None:
         @property
         def reward_head(self) -> RewardHead | None:
             return tiny.reward_head
+
+        def embed_iter(self, prompts: Sequence[AnyPrompt], **how: Any) -> Iterator[tuple[int, Embedding]]:
+            return ((place, Embedding(None, "unsupported")) for place in range(len(prompts)))
 
     verdicts = ScalarJudge(Blind(tiny, lambda shown, before: "")).judge(ITEMS)
     assert [verdict.abstained for verdict in verdicts] == ["unsupported"] * len(ITEMS)
