@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from adjudge.engine.call import Call, answered_by
+from adjudge.engine.call import Call
 from adjudge.engine.checking import shown
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
@@ -28,6 +28,7 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.shared import SharedEngine
 from adjudge.engine.text import grammar
+from adjudge.engine.waiting import answered_by
 from adjudge.engine.worker import Deliver, Event, Piece, Ticket, Worker
 
 if TYPE_CHECKING:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
@@ -16,42 +13,7 @@ from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import PromptError
 from adjudge.engine.radix import Tokens
 from adjudge.engine.step import Request
-
-_ENDS: ContextVar[float] = ContextVar("adjudge_calls_end", default=math.inf)
-
-
-@contextmanager
-def answered_by(ends: float) -> Iterator[None]:
-    """Within the block (of this thread or task) no call of an engine lasts beyond `ends`, in time.monotonic's seconds.
-
-    What is not done by then is answered as a call's own timeout has it.
-    """
-    token = _ENDS.set(min(ends, _ENDS.get()))
-    try:
-        yield
-    finally:
-        _ENDS.reset(token)
-
-
-@contextmanager
-def unhurried() -> Iterator[None]:
-    """Within the block calls have no deadline but their own, so one-off work is not cut off and restarted."""
-    token = _ENDS.set(math.inf)
-    try:
-        yield
-    finally:
-        _ENDS.reset(token)
-
-
-def check_priority(priority: Any) -> None:
-    """Raise PromptError for what cannot be put in order with the priorities of others."""
-    if not is_number(priority, Integral):
-        raise PromptError(f"priority is {shown(priority)}: give a whole number, lower ones come first")
-
-
-def overdue() -> float:
-    """For how many seconds the end set by `answered_by` has passed here; below 0 before it."""
-    return time.monotonic() - _ENDS.get()
+from adjudge.engine.waiting import Terms, terms
 
 
 @dataclass(eq=False)
@@ -60,11 +22,11 @@ class Call:
 
     `prompts` and `prompt_tokens` count what it has computed, `label_tokens` what is read behind prompts. `begun` is
     when it was made, in seconds of its engine's clock: its timeout counts from then, so that what it takes to prepare
-    it is part of it. `ends` is how long whoever makes it can wait.
+    it is part of it. `terms` are those of whoever makes it.
     """
 
     begun: float = field(default_factory=time.monotonic)
-    ends: float = field(default_factory=_ENDS.get)
+    terms: Terms = field(default_factory=terms)
     open: int = 0
     prompts: int = 0
     prompt_tokens: int = 0
@@ -72,11 +34,17 @@ class Call:
     requests: list[Request] = field(default_factory=list)
     answers: deque[tuple[int, Any]] = field(default_factory=deque)
 
+    def priority(self, own: int) -> int:
+        """That of its requests, lower ones first; raises PromptError for what is no whole number."""
+        if not is_number(own, Integral):
+            raise PromptError(f"priority is {shown(own)}: give a whole number, lower ones come first")
+        return self.terms.priority + own
+
     def deadline(self, timeout: float | None) -> float:
         """When it is to be done, infinity where nobody says; raises PromptError for seconds that are no number."""
         if timeout is not None and timeout != math.inf and not is_number(timeout, Real):
             raise PromptError(f"timeout is {shown(timeout)}: give seconds, or None to wait as long as it takes")
-        return self.ends if timeout is None else min(self.ends, self.begun + float(timeout))
+        return self.terms.ends if timeout is None else min(self.terms.ends, self.begun + float(timeout))
 
     @property
     def cached_tokens(self) -> int:

@@ -18,7 +18,7 @@ from adjudge.engine import trie
 from adjudge.engine.answering import answer
 from adjudge.engine.at_exit import step_under_way
 from adjudge.engine.blocks import BlockPool
-from adjudge.engine.call import Call, check_priority
+from adjudge.engine.call import Call
 from adjudge.engine.checking import at_least
 from adjudge.engine.decode_graphs import check_recordable
 from adjudge.engine.devices import choose_device, choose_dtype
@@ -228,7 +228,7 @@ class Engine(EngineFace):
         Raises PromptError for a priority or a timeout that is no number, QueueFull, and AdjudgeError for what the
         engine woke to too little memory for; then it queues none.
         """
-        check_priority(priority)
+        priority = call.priority(priority)
         self._drop_left()
         self._be_awake()
         if self._lent is not None:

@@ -24,6 +24,7 @@ from adjudge.engine.text.labels import CONTEXT_CHARACTERS, Labels, LabelSet, che
 from adjudge.engine.text.prompt import Message, Prompt, checked_messages
 from adjudge.engine.text.token_bytes import byte_table
 from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.engine.waiting import too_late
 
 AnyPrompt = Prompt | str | Sequence[int]
 AnyLabels = Labels | LabelSet | Sequence[str]
@@ -52,7 +53,7 @@ class EngineFace(ABC):
     """The verbs `score`, `generate`, `embed` and `reward`, and what words a prompt for the model behind them.
 
     An engine has `score_call`, `generate_call` and `embed_call`, which prepare a whole request, and runs what they make
-    in `_answers`; or it has verbs of its own, as `score_iter`.
+    in `_answers`; or it has verbs of its own, as `score_iter`. Where it is `too_late`, no prompt is read.
 
     `name` is what the user called the model, `fingerprint` which weights it has, `adapter` which adapter lies over them
     (None: none), `dtype` in what it computes; `tokenizer` is the model's own.
@@ -117,7 +118,10 @@ class EngineFace(ABC):
         timeout: float | None = None,
     ) -> Iterator[tuple[int, Score]]:
         """Like `score`, but yields (index, score) as soon as each prompt is done."""
-        yield from self._answers(self.score_call(prompts, labels), priority, timeout)
+        if too_late():
+            yield from enumerate(Score.abstained(names_in(one), "timeout") for one in sets_of(prompts, labels))
+        else:
+            yield from self._answers(self.score_call(prompts, labels), priority, timeout)
 
     def generate_iter(
         self,
@@ -130,20 +134,30 @@ class EngineFace(ABC):
         **options: Any,
     ) -> Iterator[tuple[int, Completion]]:
         """Like `generate`, but yields (place in the list, completion) as soon as each text ends."""
-        yield from self._answers(self.generate_call(prompts, sampling, seeds, **options), priority, timeout)
+        if too_late():
+            n = options.get("n", 1) if sampling is None else sampling.n
+            yield from enumerate(Completion(at // n, at % n, "", (), "timeout") for at in range(len(prompts) * n))
+        else:
+            yield from self._answers(self.generate_call(prompts, sampling, seeds, **options), priority, timeout)
 
     def embed_iter(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> Iterator[tuple[int, Embedding]]:
         """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
-        yield from self._answers(self.embed_call(prompts), priority, timeout)
+        if too_late():
+            yield from enumerate(Embedding(None, "timeout") for _ in prompts)
+        else:
+            yield from self._answers(self.embed_call(prompts), priority, timeout)
 
     def reward_iter(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> Iterator[tuple[int, ModelReward]]:
         """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
-        embeddings = self.embed_iter(self.read_for_rewards(prompts), priority=priority, timeout=timeout)
-        yield from ((place, ModelReward.of(embedding)) for place, embedding in embeddings)
+        if too_late():
+            yield from enumerate(ModelReward(None, "timeout") for _ in prompts)
+        else:
+            embeddings = self.embed_iter(self.read_for_rewards(prompts), priority=priority, timeout=timeout)
+            yield from ((place, ModelReward.of(embedding)) for place, embedding in embeddings)
 
     def score(
         self,
@@ -260,7 +274,12 @@ class EngineFace(ABC):
         return self.tokenizer.transcript(checked_messages(messages))
 
     def fit(self, prompts: Sequence[Prompt], reserve: int = 16) -> tuple[list[Prompt], bool]:
-        """The prompts, shortened alike to what fits less `reserve` for the labels, and whether any was: see `fit`."""
+        """The prompts, shortened alike to what fits less `reserve` for the labels, and whether any was: see `fit`.
+
+        They come back as they are where it is too late to ask about them.
+        """
+        if too_late():
+            return list(prompts), False
         return fit(prompts, self.tokenizer, self.max_prompt_tokens - reserve)
 
     def compiled(

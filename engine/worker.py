@@ -19,6 +19,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import NotServing
 from adjudge.engine.forked import require_process
 from adjudge.engine.score import Score
+from adjudge.engine.waiting import ENDED, Terms
 from adjudge.engine.writing import Writer
 
 Result = TypeVar("Result")
@@ -38,8 +39,12 @@ Deliver = Callable[[Event | None], None]
 """Takes what comes of a call; None after the last answer."""
 
 
-def until_end(events: SimpleQueue[Event | None]) -> Iterator[tuple[int, Any]]:
-    """The answers of a call that asks for no pieces, as they are delivered into `events`; raises what ends it."""
+def until_end(events: SimpleQueue[Event | None], terms: Terms) -> Iterator[tuple[int, Any]]:
+    """The answers of a call that asks for no pieces, as they are delivered into `events`; raises what ends it.
+
+    That is NotServing where nobody waits any more on the call's terms.
+    """
+    terms.when_given_up(lambda: events.put(NotServing(ENDED)))
     while (event := events.get()) is not None:
         if isinstance(event, BaseException):
             raise event

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
+from time import monotonic
 from typing import Any
 
 from litestar import Router, post
@@ -16,10 +17,10 @@ from litestar.di import NamedDependency, Provide
 from litestar.params import FromQuery, JSONBody
 
 from adjudge.engine.errors import AdjudgeError, NotServing, QueueFull
-from adjudge.engine.http.borrowed import BorrowedEngine
 from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.score import Reason
+from adjudge.engine.waiting import answered_by
 from adjudge.rewards.grouping import collected
 from adjudge.rewards.judges.aspects import HANNA, PERSE, Aspect, aspects_of
 from adjudge.rewards.judges.judge import AskingJudge
@@ -78,19 +79,19 @@ class _JudgeThreads:
         field: str,
     ) -> list[Any]:
         """The verdicts on subjects that came in `field`; nobody goes on judging when the client has gone."""
-        engine = BorrowedEngine(service.engine.face, service.timeout(request, how.timeout), how.priority or 0)
-        service.ends_with(request, engine.end)
+        with answered_by(monotonic() + service.timeout(request, how.timeout), how.priority or 0):
+            run = copy_context().run
 
         def judged() -> list[Any]:
             with told(None):
-                judge = open_judge(engine, None)
+                judge = open_judge(service.engine.face, None)
             with told(field):
                 sizes = [_size(judge, subject) for subject in subjects]
                 service.check_count(sum(sizes), field)  # before the words of so many questions are made
                 service.check_count(_questions(judge, subjects, sizes), field)
                 return list(judge.judge(subjects))
 
-        work = asyncio.get_running_loop().run_in_executor(self._pool, copy_context().run, judged)
+        work = asyncio.get_running_loop().run_in_executor(self._pool, run, judged)
         return await service.unless_gone(request, work)
 
     def aspects(

@@ -8,13 +8,13 @@ from typing import Any, Literal, cast, get_args
 
 import msgspec
 
-from adjudge.engine.call import unhurried
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import UNKEPT, Reason
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import well_formed
+from adjudge.engine.waiting import unhurried
 from adjudge.rewards.group import Group
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges.asking import room_for, seed_of

@@ -184,7 +184,7 @@ class ClusterEngine(EngineFace):
         events: SimpleQueue[Event | None] = SimpleQueue()
         under_way = self.dispatcher.start(order, events.put)
         try:
-            yield from until_end(events)
+            yield from until_end(events, order.made.terms)
         finally:
             under_way.cancel()
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from adjudge.engine.call import Call, check_priority
+from adjudge.engine.call import Call
 from adjudge.engine.cluster.routing import Route
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
@@ -62,9 +62,9 @@ class Order:
 
     def begin(self, priority: int, timeout: float | None, pieces: bool = False) -> None:
         """Say how it is asked; raises PromptError for a priority or a timeout that is no number."""
-        check_priority(priority)
         ends = self.made.deadline(timeout)
-        self.priority, self.deadline, self.pieces = priority, ends if ends < math.inf else None, pieces
+        self.priority, self.pieces = self.made.priority(priority), pieces
+        self.deadline = ends if ends < math.inf else None
 
     @property
     def samples(self) -> int:

@@ -15,7 +15,7 @@ from adjudge.engine.http.errors import HttpError, error_body, error_headers
 from adjudge.engine.http.metrics import Metrics
 from adjudge.engine.http.service import Service
 from adjudge.engine.models.fingerprints import WEIGHTS_HEADER, digest
-from adjudge.engine.wanted import wanted
+from adjudge.engine.waiting import wanted
 
 OPEN = ("/health", "/metrics")
 """Routes that need no key and are answered while the server is full or drains."""

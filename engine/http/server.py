@@ -86,7 +86,7 @@ class Server(uvicorn.Server):
             if over > 0 and not self._cut:
                 self._cut = True
                 for given_up in self._service.under_way:
-                    given_up.set()
+                    given_up.cancel()
                 await self._service.engine.close(drain=False)
                 self._deadline = self._clock()
         return await super().on_tick(counter)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
-from threading import Event
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ AnyRequest = Request[Any, Any, Any]
 class Service:
     """An engine and its limits; while `draining` no more requests are taken.
 
-    Of each that is `under_way` there is the event that gives up reading for it.
+    Of each that is `under_way` there is what gives it up once it is cancelled.
     """
 
     engine: AsyncFace
@@ -34,7 +34,7 @@ class Service:
     name: str | None = None
     created: int = field(default_factory=lambda: int(time.time()))
     draining: bool = False
-    under_way: set[Event] = field(default_factory=set)
+    under_way: set[Future[None]] = field(default_factory=set)
 
     @property
     def active(self) -> int:

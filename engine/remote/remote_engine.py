@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal
 
-from adjudge.engine.call import Call, check_priority
+from adjudge.engine.call import Call
 from adjudge.engine.completion import Completion
-from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats
 from adjudge.engine.model_reward import ModelReward
@@ -27,6 +27,7 @@ from adjudge.engine.remote.transport import Transport, mend
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.engine.waiting import too_late
 
 PROTOCOLS: dict[Kind, type[Protocol]] = {
     "adjudge": AdjudgeProtocol,
@@ -34,6 +35,9 @@ PROTOCOLS: dict[Kind, type[Protocol]] = {
     "sglang": SglangProtocol,
     "openai": OpenAIProtocol,
 }
+
+Asked = tuple[Call, Sequence[Callable[[int], Question]]]
+"""A call that is prepared, with what makes its questions once their priority is known."""
 
 
 class RemoteEngine(EngineFace):
@@ -125,16 +129,8 @@ class RemoteEngine(EngineFace):
         """The longest prompt that fits, with the token that a server must write in order to read."""
         return self._window - self.protocol.written_per_read
 
-    def score_iter(
-        self,
-        prompts: Sequence[AnyPrompt],
-        labels: AnyLabels | Sequence[AnyLabels],
-        *,
-        priority: int = 0,
-        timeout: float | None = None,
-    ) -> Iterator[tuple[int, Score]]:
-        """Like `score`, but yields (index, score) as soon as each prompt is done."""
-        check_priority(priority)
+    def score_call(self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels]) -> Asked:
+        """What `score` would ask; raises LabelError and PromptError."""
         call = Call(self.transport.clock())
         asks: dict[Ask, list[tuple[ReadJob, int]]] = {}
         for place, (tokens, label_set) in enumerate(self.compiled(prompts, labels)):
@@ -150,51 +146,43 @@ class RemoteEngine(EngineFace):
         for ask in asks:
             by_tokens.setdefault(ask.tokens, []).append(ask)
         questions = [
-            read_question(self.protocol, {ask: asks[ask] for ask in together}, priority)
+            partial(read_question, self.protocol, {ask: asks[ask] for ask in together})
             for together in batches(by_tokens, min(self.protocol.reads_at_once, self._most))
         ]
         self.protocol.make_ready()
-        yield from self._asker.answers(call, questions, timeout)
+        return call, questions
 
-    def generate_iter(
+    def generate_call(
         self,
         prompts: Sequence[AnyPrompt],
         sampling: Sampling | None = None,
-        *,
         seeds: Sequence[int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
         **options: Any,
-    ) -> Iterator[tuple[int, Completion]]:
-        """Like `generate`, but yields (place in the list, completion) as soon as each text ends.
+    ) -> Asked:
+        """What `generate` would ask; raises PromptError, and RemoteError for what this kind of server does not honour.
 
-        Raises RemoteError for a field of Sampling that this kind of server does not honour. The tokens' own
-        log-probabilities are there for all but "openai" servers, and SGLang's at temperatures other than 0 and 1.
+        The tokens' own log-probabilities are there for all but "openai" servers, and SGLang's at temperatures other
+        than 0 and 1.
         """
-        check_priority(priority)
         call = Call(self.transport.clock())
         all_tokens, sampling = self.sampled(prompts, sampling, seeds, options)
         self.protocol.check(sampling, seeds is not None)
-        questions: list[Question] = []
+        questions: list[Callable[[int], Question]] = []
         for place, tokens in enumerate(all_tokens):
             seed = sampling.seed if seeds is None else seeds[place]
             room = min(sampling.max_tokens, self._window - len(tokens))
-            question = text_question(self.protocol, call, place, tokens, sampling, seed, room, priority)
+            question = partial(text_question, self.protocol, call, place, tokens, sampling, seed, room)
             call.open += sampling.n
             if room < 1:
-                question.give_up("too_long")
+                question(0).give_up("too_long")
             else:
                 call.asks(tokens)
                 questions.append(question)
-        for at, completion in self._asker.answers(call, questions, timeout):
-            self._asker.count(tokens_written=len(completion.token_ids))
-            yield at, completion
+        return call, questions
 
-    def embed_iter(
-        self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
-    ) -> Iterator[tuple[int, Embedding]]:
-        """Like `embed`, but yields (index, embedding) as soon as each prompt is done."""
-        yield from self._pooled(self._embeddings, prompts, priority, timeout)
+    def embed_call(self, prompts: Sequence[AnyPrompt]) -> Asked:
+        """What `embed` would ask; raises PromptError."""
+        return self._pool_call(self._embeddings, prompts)
 
     def reward_iter(
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
@@ -202,8 +190,10 @@ class RemoteEngine(EngineFace):
         """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
         if self._rewards is None:
             self.require_rewards()
+        elif too_late():
+            yield from enumerate(ModelReward(None, "timeout") for _ in prompts)
         else:
-            yield from self._pooled(self._rewards, prompts, priority, timeout)
+            yield from self._answers(self._pool_call(self._rewards, prompts), priority, timeout)
 
     def require_embeddings(self) -> None:
         """Ask the server for one, once; raises RemoteError where it gives none."""
@@ -227,11 +217,16 @@ class RemoteEngine(EngineFace):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _pooled(
-        self, pooling: Pooling, prompts: Sequence[AnyPrompt], priority: int, timeout: float | None
-    ) -> Iterator[tuple[int, Any]]:
-        """One answer to each prompt, with its place, as they come in."""
-        check_priority(priority)
+    def _answers(self, asked: Asked, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
+        call, questions = asked
+        urgency = call.priority(priority)
+        for place, answer in self._asker.answers(call, [question(urgency) for question in questions], timeout):
+            if isinstance(answer, Completion):
+                self._asker.count(tokens_written=len(answer.token_ids))
+            yield place, answer
+
+    def _pool_call(self, pooling: Pooling, prompts: Sequence[AnyPrompt]) -> Asked:
+        """What would ask for one answer to each prompt."""
         call = Call(self.transport.clock())
         places: dict[Tokens, list[int]] = {}
         for place, tokens in enumerate(self.read(prompts)):
@@ -242,16 +237,16 @@ class RemoteEngine(EngineFace):
             call.asks(tokens)
             places.setdefault(tokens, []).append(place)
         questions = [
-            pool_question(pooling, call, {tokens: places[tokens] for tokens in together}, priority)
+            partial(pool_question, pooling, call, {tokens: places[tokens] for tokens in together})
             for together in batches({tokens: [tokens] for tokens in places}, min(pooling.at_once, self._most))
         ]
-        yield from self._asker.answers(call, questions, timeout)
+        return call, questions
 
     def _require(self, pooling: Pooling) -> None:
         """Ask for one answer, and raise RemoteError where there is none; that the server is slow is no refusal."""
         if pooling in self._able:
             return
-        [(_, answer)] = self._pooled(pooling, ["?"], 0, None)
+        [(_, answer)] = self._answers(self._pool_call(pooling, ["?"]), 0, None)
         if answer.reason == "unsupported":
             raise RemoteError(
                 f"{self.transport.base_url}{pooling.path} answers what cannot be read: {mend(pooling.path)}"

@@ -18,7 +18,7 @@ from adjudge.engine.errors import ModelUnsupported, PromptError, reason
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.text.prompt import Message, Prompt, Segment, mark_data, place_data
 from adjudge.engine.trie import Tokens as Tokens
-from adjudge.engine.wanted import check_wanted
+from adjudge.engine.waiting import check_wanted
 
 _LONE = re.compile("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]")
 """A surrogate without its other half. Python's own decoder takes a second for a million of them."""

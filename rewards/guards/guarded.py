@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from adjudge.engine.call import overdue
 from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError, reason
+from adjudge.engine.waiting import overdue
 from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard

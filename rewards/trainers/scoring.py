@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.engine.call import answered_by, overdue
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NoServer, NotServing, QueueFull, RemoteError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
+from adjudge.engine.waiting import answered_by, overdue
 from adjudge.rewards.function_reward import Function
 from adjudge.rewards.gated import shut_out
 from adjudge.rewards.group import Group

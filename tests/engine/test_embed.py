@@ -17,8 +17,7 @@ from adjudge.engine import trie
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError, CallTooLarge, ModelUnsupported, PromptError
-from adjudge.engine.http.borrowed import BorrowedEngine
+from adjudge.engine.errors import CallTooLarge, ModelUnsupported, PromptError
 from tests.engine.reference import open_reference
 from tests.engine.test_engine import DIGITS, random_prompts
 
@@ -175,15 +174,6 @@ def test_half_precision_is_near_and_keeps_its_bits(engine: Engine) -> None:
         assert rounded.values is not None and exact.values is not None and rounded.values.dtype == np.float32
         cosine = rounded.values @ exact.values / np.linalg.norm(rounded.values) / np.linalg.norm(exact.values)
         assert cosine > 0.98
-
-
-def test_an_engine_that_is_lent_embeds_until_its_request_has_ended(engine: Engine) -> None:
-    lent = BorrowedEngine(engine, 60.0)
-    assert same(lent.embed([[65, 66]]), engine.embed([[65, 66]]))
-    assert BorrowedEngine(engine, 0.0).embed([[65, 66]])[0].reason == "timeout"
-    lent.end()
-    with pytest.raises(AdjudgeError, match="has ended"):
-        lent.embed([[65, 66]])
 
 
 @pytest.mark.parametrize("model", ["qwen3", "gpt2"])

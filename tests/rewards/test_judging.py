@@ -11,10 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from adjudge.engine import waiting
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
-from adjudge.engine.http import borrowed
+from adjudge.engine.http import service as service_module
 from adjudge.engine.sampling import Sampling
+from adjudge.engine.step import Request
 from adjudge.rewards import judging as module
 from adjudge.rewards import judging_requests
 from adjudge.rewards.judges.aspects import HANNA, Aspect
@@ -332,13 +334,13 @@ def test_what_a_judge_reads_for_a_client_that_goes_is_read_no_further(
 def test_what_a_judge_asks_has_the_priority_of_its_request(
     site: Served, path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, seen = site.engine.worker.start, list[int]()
+    add, seen = site.engine.engine.scheduler.add, list[int]()
 
-    def noted(ticket: Any, priority: int, timeout: float | None) -> None:
-        seen.append(priority)
-        start(ticket, priority, timeout)
+    def noted(*requests: Request) -> None:
+        seen.extend(request.priority for request in requests)
+        add(*requests)
 
-    monkeypatch.setattr(site.engine.worker, "start", noted)
+    monkeypatch.setattr(site.engine.engine.scheduler, "add", noted)
     for asked in (-3, None):
         assert site.post(path, {**body, "priority": asked}).status_code == 200
         assert set(seen) == {asked or 0}
@@ -396,7 +398,10 @@ def test_after_its_time_a_judge_reads_no_more_prompts(site: Served, monkeypatch:
         return encode(text, trusted, most)
 
     monkeypatch.setattr(site.engine.face.tokenizer, "encode", noted)
-    monkeypatch.setattr(borrowed, "time", SimpleNamespace(monotonic=lambda: len(read) * 0.002))
+    clock = SimpleNamespace(monotonic=lambda: len(read) * 0.002)
+    monkeypatch.setattr(waiting, "time", clock)
+    for one in (module, service_module):
+        monkeypatch.setattr(one, "monotonic", clock.monotonic)
     pairs = [{**PAIR, "story_a": f"Story {n}."} for n in range(200)]
     for judge in ("pairwise", "pointwise"):
         read.clear()

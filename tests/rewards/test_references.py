@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from adjudge.engine.absent import AbsentEngine, Card, ModelNeeded
-from adjudge.engine.call import answered_by
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
+from adjudge.engine.waiting import answered_by
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import group_of, grouped, samples_of
 from adjudge.rewards.journal import Journal

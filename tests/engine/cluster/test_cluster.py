@@ -27,6 +27,7 @@ from adjudge.engine.cluster.replica import Replica, State
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import NotServing, PromptError
 from adjudge.engine.model_reward import ModelReward
+from adjudge.engine.waiting import wanted
 from adjudge.engine.worker import Piece
 from tests.engine.reward_models import save_reward_model
 from tests.jsonl import write_lines
@@ -168,6 +169,18 @@ def test_leaving_a_call_early_cancels_it_in_the_replicas(cluster: ClusterEngine)
     assert is_busy(cluster, 0) or is_busy(cluster, 1)
     texts.close()  # type: ignore[attr-defined]
     cluster.sleep()  # refused while a call is under way; to their ends the texts would take minutes
+    cluster.wake()
+    assert not is_busy(cluster, 0) and not is_busy(cluster, 1)
+
+
+def test_a_call_that_nobody_waits_for_ends_and_is_cancelled_in_the_replicas(cluster: ClusterEngine) -> None:
+    with wanted() as given_up:
+        texts = cluster.generate_iter([[65] * 2047, "Once"], max_tokens=1500, ignore_eos=True)
+        assert next(texts)[0] == 0
+        given_up.cancel()
+        with pytest.raises(NotServing, match="the request that this is read for has ended"):
+            next(texts)
+    cluster.sleep()  # refused while a call is under way
     cluster.wake()
     assert not is_busy(cluster, 0) and not is_busy(cluster, 1)
 

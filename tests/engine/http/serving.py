@@ -22,7 +22,7 @@ from adjudge.engine.http.app import create_app
 from adjudge.engine.http.limits import Limits
 from adjudge.engine.http.server import Server, address_of, listen
 from adjudge.engine.step import Step
-from adjudge.engine.wanted import check_wanted
+from adjudge.engine.waiting import check_wanted
 
 MODEL = "dummy:tiny-llama"
 PATIENCE = 60.0

@@ -21,7 +21,6 @@ from adjudge.engine import runner
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelUnsupported
-from adjudge.engine.http.borrowed import BorrowedEngine
 from adjudge.engine.models.reward_head import RewardHead
 from tests.engine.reward_models import (
     change_before_first_step,
@@ -87,20 +86,18 @@ def test_every_face_of_an_engine_has_its_head(tmp_path: Path) -> None:
     save_reward_model(tmp_path)
     engine = Engine(str(tmp_path), kv_cache_gb=0.05)
     shared = AsyncEngine(engine)
-    assert engine.reward_head == shared.face.reward_head == BorrowedEngine(shared.face, 1.0).reward_head is not None
+    assert engine.reward_head == shared.face.reward_head is not None
     expected = shared.face.reward(PROMPTS)
     assert [(reward.reason, reward.prompt_tokens) for reward in expected] == [(None, len(prompt)) for prompt in PROMPTS]
-    assert BorrowedEngine(shared.face, 60.0).reward(PROMPTS) == asyncio.run(shared.reward(PROMPTS)) == expected
-    assert BorrowedEngine(shared.face, 0.0).reward([[65]])[0].reason == "timeout"
+    assert asyncio.run(shared.reward(PROMPTS)) == expected
     shared.worker.close()
     bare = Engine("dummy:tiny-llama", kv_cache_gb=0.05)
     assert bare.reward_head is None
-    for face in (bare, BorrowedEngine(bare, 1.0)):
-        with pytest.raises(AdjudgeError, match="no reward head here"):
-            face.require_rewards()
-        with pytest.raises(AdjudgeError, match="no reward head here"):
-            face.reward([[65]])
-        face.require_embeddings()
+    with pytest.raises(AdjudgeError, match="no reward head here"):
+        bare.require_rewards()
+    with pytest.raises(AdjudgeError, match="no reward head here"):
+        bare.reward([[65]])
+    bare.require_embeddings()
     assert bare.stats.steps == 0
 
 

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from adjudge.engine.call import overdue
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NoServer, NotServing, RemoteError
 from adjudge.engine.face import Stats
+from adjudge.engine.waiting import overdue
 from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.gated import Gated
 from adjudge.rewards.group import Group

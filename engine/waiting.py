@@ -1,0 +1,93 @@
+"""Who waits for what engines are asked here: until when, how urgently, and whether still."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from adjudge.engine.errors import NotServing
+
+ENDED = "the request that this is read for has ended, or the server is being stopped: ask another"
+
+
+class Terms(NamedTuple):
+    """How calls of engines are made in a thread or task, and in threads that get its context.
+
+    None lasts beyond `ends`, in time.monotonic's seconds: what is not done by then is answered as a call's own timeout
+    has it. `priority` is that of all, beside their own. `given_up` is cancelled once nobody waits for any of them.
+    """
+
+    ends: float = math.inf
+    priority: int = 0
+    given_up: Future[None] | None = None
+
+    def when_given_up(self, tell: Callable[[], object]) -> None:
+        """Call `tell` once nobody waits any more, which may be so already."""
+        if self.given_up is not None:
+            self.given_up.add_done_callback(lambda _: tell())
+
+
+USUAL = Terms()
+"""Where nobody says otherwise."""
+
+_TERMS: ContextVar[Terms] = ContextVar("adjudge_terms", default=USUAL)
+
+terms = _TERMS.get
+"""Those that hold here."""
+
+
+@contextmanager
+def _on(**changes: Any) -> Iterator[None]:
+    token = _TERMS.set(terms()._replace(**changes))
+    try:
+        yield
+    finally:
+        _TERMS.reset(token)
+
+
+@contextmanager
+def answered_by(ends: float, priority: int = 0) -> Iterator[None]:
+    """Within the block no call lasts beyond `ends`, and all have `priority` beside their own."""
+    with _on(ends=min(ends, terms().ends), priority=priority + terms().priority):
+        yield
+
+
+@contextmanager
+def unhurried() -> Iterator[None]:
+    """Within the block calls have no deadline but their own, so one-off work is not cut off and restarted."""
+    with _on(ends=math.inf):
+        yield
+
+
+@contextmanager
+def wanted() -> Iterator[Future[None]]:
+    """Within the block texts are read, and calls made in it go on, until it ends or what it gives is cancelled."""
+    given_up: Future[None] = Future()
+    try:
+        with _on(given_up=given_up):
+            yield given_up
+    finally:
+        given_up.cancel()
+
+
+def check_wanted() -> None:
+    """Raise NotServing where nobody waits any more: a thread cannot be ended from outside."""
+    given_up = terms().given_up
+    if given_up is not None and given_up.cancelled():
+        raise NotServing(ENDED)
+
+
+def overdue() -> float:
+    """For how many seconds the end of calls made here has passed; below 0 before it."""
+    return time.monotonic() - terms().ends
+
+
+def too_late() -> bool:
+    """Whether calls made here would have no time at all; raises NotServing where nobody waits any more."""
+    check_wanted()
+    return overdue() >= 0
