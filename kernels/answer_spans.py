@@ -28,9 +28,9 @@ from adjudge.kernels.answer_form import ENDS, FILLER, POINTS, AnswerForm, SpanRe
 from adjudge.kernels.byte_table import ByteTable
 from adjudge.kernels.ragged import RaggedError, check_offsets, whole_numbers
 
-COLUMNS = 7
-Found = tuple[int, int, int, int, int, int, int]
-"""A match: token, tokens, lead, start, end, label, reason, as in `AnswerSpans`."""
+COLUMNS = 5
+Found = tuple[int, int, int, int, int]
+"""A match: token, start, end, label, reason, as in `AnswerSpans`."""
 
 LabelsByByte = dict[int, list[tuple[int, bytes]]]
 """The labels that begin with a byte, the longest first, each with its index."""
@@ -41,13 +41,11 @@ class AnswerSpans:
     """The matches of N rows in the order they stand in; row r's are offsets[r] : offsets[r + 1]. All int64, on CPU.
 
     A match is an opening, the filler after it and what stands there. Where that is no label, `label` and `token` are
-    -1, `tokens` and `lead` 0, and `start` = `end` is where it was sought.
+    -1, and `start` = `end` is where it was sought.
     """
 
     offsets: Tensor  # [N + 1]
     token: Tensor  # [M]: place in the row of the token that holds the score's first byte
-    tokens: Tensor  # [M]: how many tokens the score reaches over, empty ones between them included
-    lead: Tensor  # [M]: how many bytes that first token has before the score: 1 for " 4"
     start: Tensor  # [M]: first byte of the score in the row's bytes
     end: Tensor  # [M]: the byte after its last
     label: Tensor  # [M]: index into `labels`
@@ -80,8 +78,8 @@ def answer_spans(
     - With `closings`, one of them must follow, again after filler. Without, the end of the stream closes too, so give
       closings where streams may be cut short.
     - The score must start on a token boundary: its first token may hold filler before it (" 4": that token decides the
-      score, `lead` says how far in it stands) but no byte of the opening (">4", "[4"). What the last token of the
-      score holds after it ("4]") does not matter: the distribution is read before that token.
+      score) but no byte of the opening (">4", "[4"). What the last token of the score holds after it ("4]") does not
+      matter: the distribution is read before that token.
     - A token without bytes is as if it were not there. Bytes from 0x80 on count as letters.
     The time grows with bytes times the strings sought, whatever the stream.
     Raises RaggedError about ids and offsets, LabelSetError about labels, ValueError about other strings, TypeError.
@@ -160,13 +158,11 @@ def _match(
 ) -> Found:
     label, end, reason = _read(text, start, form, labels)
     if label < 0:
-        return -1, 0, 0, start, start, label, reason
+        return -1, start, start, label, reason
     first = bisect_right(token_ends, start)
-    last = bisect_right(token_ends, end - 1)
-    first_begins = token_ends[first - 1] if first else 0
-    if reason == SpanReason.OK and first_begins < opening_end:
+    if reason == SpanReason.OK and (token_ends[first - 1] if first else 0) < opening_end:
         reason = SpanReason.OFF_BOUNDARY
-    return first, last - first + 1, start - first_begins, start, end, label, reason
+    return first, start, end, label, reason
 
 
 def _read(text: bytes, start: int, form: AnswerForm, labels: LabelsByByte) -> tuple[int, int, SpanReason]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from adjudge.kernels import AnswerSpans, ByteTable, LabelSetError, RaggedError, SpanReason, answer_spans
 from adjudge.kernels.answer_form import FILLER
 
-FIELDS = ("offsets", "token", "tokens", "lead", "start", "end", "label", "reason")
+FIELDS = ("offsets", "token", "start", "end", "label", "reason")
 NUMBERS = "47 4.5 4,5 4:30 4/5 4-5 4% 4th 11 0 04 -4 +4"  # none of them 1 to 10
 TEN = tuple(str(number).encode() for number in range(1, 11))
 OK, ENDED, NO_LABEL, UNCLOSED, OFF_BOUNDARY = SpanReason
@@ -62,7 +62,7 @@ def oracle(
             start = gap.end()
             if any(opening_end < other <= start for other in ends):
                 continue
-            nothing = (number, -1, 0, 0, start, start, -1)
+            nothing = (number, -1, start, start, -1)
             if start == len(text):
                 found.append((*nothing, ENDED))
                 continue
@@ -75,11 +75,10 @@ def oracle(
             if (reason == UNCLOSED or not closings) and not word_end.match(text, end):
                 found.append((*nothing, NO_LABEL))
                 continue
-            first, last = owner[start], owner[end - 1]
+            first = owner[start]
             if reason == OK and owner[opening_end - 1] == first:
                 reason = OFF_BOUNDARY
-            lead = start - owner.index(first)
-            found.append((number, first, last - first + 1, lead, start, end, labels.index(label[0]), reason))
+            found.append((number, first, start, end, labels.index(label[0]), reason))
     return found
 
 
@@ -137,30 +136,27 @@ def test_they_are_what_the_regular_expressions_say(rows: list[list[bytes]], form
 
 
 @pytest.mark.parametrize(
-    ("row", "token", "count", "lead", "label"),
+    ("row", "token", "label"),
     [
-        ([b"[[", b"7", b"]]"], 1, 1, 0, b"7"),
-        ([b"so ", b"[", b"[", b" 7", b"]]"], 3, 1, 1, b"7"),  # filler belongs to the score's token
-        ([b"[[", b" ", b"7", b"]]"], 2, 1, 0, b"7"),
-        ([b"[[", b"1", b"0", b"]]"], 1, 2, 0, b"10"),  # the longest label wins, over several tokens
-        ([b"[[", b"1", b"", b"0", b"]]"], 1, 3, 0, b"10"),
-        ([b"", b"[[", b"", b"1", b"]]"], 3, 1, 0, b"1"),
-        ([b"[[", b"10]]"], 1, 1, 0, b"10"),  # what follows within the token does not matter
-        ([b"[[", b" **", b"7", b"**", b" ", b"]]"], 2, 1, 0, b"7"),
-        ([b"x[[", b"7", b"]"], 1, 1, 0, b"7"),
-        ([b"x[[", b"7."], 1, 1, 0, b"7"),
-        ([b"x[[", b"7", b"."], 1, 1, 0, b"7"),
-        ([b"x[[", b"7", b", "], 1, 1, 0, b"7"),
-        ([b"x[[", b"7"], 1, 1, 0, b"7"),
+        ([b"[[", b"7", b"]]"], 1, b"7"),
+        ([b"so ", b"[", b"[", b" 7", b"]]"], 3, b"7"),  # filler belongs to the score's token
+        ([b"[[", b" ", b"7", b"]]"], 2, b"7"),
+        ([b"[[", b"1", b"0", b"]]"], 1, b"10"),  # the longest label wins, over several tokens
+        ([b"[[", b"1", b"", b"0", b"]]"], 1, b"10"),
+        ([b"", b"[[", b"", b"1", b"]]"], 3, b"1"),
+        ([b"[[", b"10]]"], 1, b"10"),  # what follows within the token does not matter
+        ([b"[[", b" **", b"7", b"**", b" ", b"]]"], 2, b"7"),
+        ([b"x[[", b"7", b"]"], 1, b"7"),
+        ([b"x[[", b"7."], 1, b"7"),
+        ([b"x[[", b"7", b"."], 1, b"7"),
+        ([b"x[[", b"7", b", "], 1, b"7"),
+        ([b"x[[", b"7"], 1, b"7"),
     ],
 )
-def test_a_usable_score_is_found_at_its_first_token(
-    row: list[bytes], token: int, count: int, lead: int, label: bytes
-) -> None:
+def test_a_usable_score_is_found_at_its_first_token(row: list[bytes], token: int, label: bytes) -> None:
     result = spans([row])
     assert result.usable.tolist() == [True]
-    assert (result.token.item(), result.tokens.item(), result.lead.item()) == (token, count, lead)
-    assert TEN[int(result.label)] == label
+    assert result.token.item() == token and TEN[int(result.label)] == label
     assert b"".join(row)[int(result.start) : int(result.end)] == label
 
 
@@ -193,7 +189,7 @@ def test_anything_else_is_a_reason_and_never_a_guess(
     assert result.reason.tolist() == [reason]
     assert result.usable.tolist() == [False]
     if reason in (ENDED, NO_LABEL):
-        assert (result.label.item(), result.token.item(), result.tokens.item()) == (-1, -1, 0)
+        assert (result.label.item(), result.token.item()) == (-1, -1)
 
 
 @pytest.mark.parametrize("text", [b"A+", b"Apple", b"A-", b"A\xc3\xa9", b"A_", b"A.M."])
@@ -267,7 +263,7 @@ def test_a_tag_split_over_many_tokens_is_found() -> None:
     tag = [bytes([byte]) for byte in b"<ANSWER>"]
     end = [bytes([byte]) for byte in b"</ANSWER>"]
     result = spans([[*tag, b" ", b"4", b" ", *end]], openings=[b"<ANSWER>"], closings=[b"</ANSWER>"])
-    assert matches(result) == [(0, 9, 1, 0, 9, 10, 3, OK)]
+    assert matches(result) == [(0, 9, 9, 10, 3, OK)]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,10 +124,10 @@ def test_scores_in_what_the_real_tokenizer_writes_are_found(
         assert spans.reason[place] == reason, text
         if label is None:
             continue
-        token, count, lead = (int(field[place]) for field in (spans.token, spans.tokens, spans.lead))
-        score = b"".join(of_token[token] for token in rows[place][token : token + count])
-        assert score[lead:].startswith(label), text
-        assert text.encode()[int(spans.start[place]) : int(spans.end[place])] == label
+        start, first = int(spans.start[place]), int(spans.token[place])
+        ends = list(accumulate(len(of_token[token]) for token in rows[place]))
+        assert (ends[first - 1] if first else 0) <= start < ends[first], text
+        assert text.encode()[start : int(spans.end[place])] == label
 
 
 @given(st.text(max_size=20), st.integers(0, 11), st.sampled_from(["", " ", "\n", " **"]), st.text(max_size=5))
@@ -148,4 +148,5 @@ def test_a_score_after_any_text_is_found_or_given_a_reason(
     if spans.usable:
         assert TEN[int(spans.label)] == str(score).encode()
         before_score = b"".join(of_token[token] for token in ids[: int(spans.token)])
-        assert len(before_score) + int(spans.lead) == int(spans.start)
+        first = of_token[ids[int(spans.token)]]
+        assert (before_score + first[: int(spans.start) - len(before_score)]).endswith(f"<ANSWER>{gap}".encode())
