@@ -13,7 +13,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adjudge.engine.answers import AnswerFormat as AnswerFormat
     from adjudge.engine.async_engine import AsyncEngine as AsyncEngine
     from adjudge.engine.cluster.cluster_engine import ClusterEngine as ClusterEngine
     from adjudge.engine.completion import Completion as Completion
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from adjudge.engine.text.prompt import Message as Message
     from adjudge.engine.text.prompt import Prompt as Prompt
     from adjudge.engine.text.prompt import Segment as Segment
+    from adjudge.engine.text.written_scores import AnswerFormat as AnswerFormat
     from adjudge.rewards.accuracy_reward import AccuracyReward as AccuracyReward
     from adjudge.rewards.check_reward import Check as Check
     from adjudge.rewards.check_reward import CheckReward as CheckReward
@@ -101,7 +101,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "adjudge.engine.answers": ("AnswerFormat",),
     "adjudge.engine.async_engine": ("AsyncEngine",),
     "adjudge.engine.cluster.cluster_engine": ("ClusterEngine",),
     "adjudge.engine.completion": ("Completion",),
@@ -113,6 +112,7 @@ _HOMES = {
     "adjudge.engine.remote.remote_engine": ("RemoteEngine",),
     "adjudge.engine.sampling": ("Sampling",),
     "adjudge.engine.score": ("Score",),
+    "adjudge.engine.text.written_scores": ("AnswerFormat",),
     "adjudge.rewards.accuracy_reward": ("AccuracyReward",),
     "adjudge.rewards.judges.aspects": ("HANNA", "PERSE", "STORYER", "Aspect"),
     "adjudge.rewards.combining": ("Product", "WeightedSum"),

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from adjudge.engine import trie
-from adjudge.engine.answering import answer
 from adjudge.engine.at_exit import step_under_way
 from adjudge.engine.blocks import BlockPool
 from adjudge.engine.call import Call
@@ -40,6 +39,7 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.scheduler import Scheduler
 from adjudge.engine.score import Score
 from adjudge.engine.step import Request, Step
+from adjudge.engine.step_answers import answer
 from adjudge.engine.text.grammar import Grammars
 from adjudge.engine.text.labels import LabelSet
 from adjudge.engine.text.tokenizer import Tokenizer

@@ -10,7 +10,6 @@ from typing import Any, Never, cast
 
 import msgspec
 
-from adjudge.engine.answers import AnswerFormat, find_answers
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
@@ -24,6 +23,7 @@ from adjudge.engine.text.labels import CONTEXT_CHARACTERS, Labels, LabelSet, che
 from adjudge.engine.text.prompt import Message, Prompt, checked_messages
 from adjudge.engine.text.token_bytes import byte_table
 from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.engine.text.written_scores import AnswerFormat, find_answers
 from adjudge.engine.waiting import too_late
 
 AnyPrompt = Prompt | str | Sequence[int]

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Any
 
-from adjudge.engine.around import EngineAround
 from adjudge.engine.call import Call
+from adjudge.engine.engine_around import EngineAround
 from adjudge.engine.worker import Event, Ticket, Worker, until_end
 
 

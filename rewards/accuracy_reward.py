@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from adjudge.engine.answers import written_answers
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
+from adjudge.engine.text.written_scores import written_answers
 from adjudge.rewards.group import Group
 from adjudge.rewards.judges.asking import ANSWER
 from adjudge.rewards.judges.pairwise import SCALE

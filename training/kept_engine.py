@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from adjudge.engine.around import EngineAround
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
+from adjudge.engine.engine_around import EngineAround
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, sets_of
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.sampling import Sampling

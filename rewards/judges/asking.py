@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from adjudge.engine.absent import AbsentEngine
-from adjudge.engine.answers import AnswerFormat
 from adjudge.engine.checking import at_least, shown
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import AdjudgeError
@@ -21,6 +20,7 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import UNKEPT, Score
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Prompt
+from adjudge.engine.text.written_scores import AnswerFormat
 from adjudge.rewards.journal import content_key
 
 Mode = Literal["direct", "reasoned"]

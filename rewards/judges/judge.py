@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
-from adjudge.engine.answers import AnswerFormat
 from adjudge.engine.checking import at_least, is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
@@ -21,6 +20,7 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import LEAST_MASS, UNKEPT, Reason
 from adjudge.engine.text.prompt import Cut, Prompt, checked_cut
 from adjudge.engine.text.tokenizer import well_formed
+from adjudge.engine.text.written_scores import AnswerFormat
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges import template
 from adjudge.rewards.judges.asking import (

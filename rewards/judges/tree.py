@@ -8,11 +8,11 @@ from typing import Any, Literal, Unpack
 
 import msgspec
 
-from adjudge.engine.answers import AnswerFormat
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import PASSING, Reason
 from adjudge.engine.text.prompt import Prompt
+from adjudge.engine.text.written_scores import AnswerFormat
 from adjudge.rewards.judges.asking import Answer, Question, check_writer
 from adjudge.rewards.judges.headings import formatting_score
 from adjudge.rewards.judges.judge import Concluded, How, ItemJudge, clean

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from adjudge.engine.answers import AnswerFormat, find_answers
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.text.labels import Labels
+from adjudge.engine.text.written_scores import AnswerFormat, find_answers
 from adjudge.kernels.byte_table import ByteTable
 
 LABELS = Labels(("1", "2", "3", "10"))

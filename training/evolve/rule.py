@@ -8,10 +8,10 @@ from functools import partial
 
 import msgspec
 
-from adjudge.engine.answers import AnswerFormat, written_answers
 from adjudge.engine.face import EngineFace
 from adjudge.engine.text.prompt import Prompt
 from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.engine.text.written_scores import AnswerFormat, written_answers
 from adjudge.rewards.judges.asking import ANSWER
 from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.training.evolve.rationale import Rationale

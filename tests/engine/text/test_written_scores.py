@@ -6,9 +6,9 @@ import msgspec
 import pytest
 import torch
 
-from adjudge.engine.answers import AnswerFormat, written_answers
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
+from adjudge.engine.text.written_scores import AnswerFormat, written_answers
 from tests.engine.reference import open_reference
 from tests.engine.test_generate import DIGITS, TINY
 

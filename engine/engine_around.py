@@ -1,4 +1,4 @@
-"""What engines have in common that stand before another."""
+"""`EngineAround`: what engines have in common that stand before another."""
 
 from __future__ import annotations
 
