@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
-from adjudge.engine.errors import NotServing
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.forked import require_process
 
 T = TypeVar("T")
@@ -21,16 +21,17 @@ Work = Callable[..., Coroutine[Any, Any, T]]
 class LoopThread:
     """Does asynchronous work until it is closed or dropped; the thread does not keep the process alive.
 
-    Any thread may call. Once it is closed work is refused by NotServing, which says `closed`; in a process forked from
+    Any thread may call. Once it is closed work is refused by the error that `refusal` makes; in a process forked from
     this one, where the thread is not, by AdjudgeError.
     """
 
-    def __init__(self, name: str, closed: str) -> None:
+    def __init__(self, name: str, refusal: Callable[[], AdjudgeError]) -> None:
         self.process = os.getpid()
         self.closed = False
-        self._said = closed
+        self._refusal = refusal
         self._under_way: set[asyncio.Task[Any]] = set()
         self._lock = Lock()
+        self._ended: Future[None] = Future()
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=_run, args=(self._loop, self._lock), name=name, daemon=True)
         self._thread.start()
@@ -42,7 +43,7 @@ class LoopThread:
         require_process(self.process)
         with self._lock:
             if self.closed:
-                raise NotServing(self._said)
+                raise self._refusal()
             return asyncio.run_coroutine_threadsafe(self.noted(work, *arguments), self._loop)
 
     def run(self, work: Work[T], *arguments: Any) -> T:
@@ -62,18 +63,20 @@ class LoopThread:
     def close(self, last: Work[None], *, drain: bool = False) -> None:
         """Start nothing more, let what is under way end, or cancel it, then do what is `last`, and stop.
 
-        Returns when all has ended, whoever closes it first; a later call without `drain` cancels what is left. In a
-        forked process it does nothing.
+        Returns when all has ended, whoever closes it first, and raises what `last` did; a later call without `drain`
+        cancels what is left. In a forked process it does nothing.
         """
         if os.getpid() != self.process:
             return
         with self._lock:
             if not self.closed:
                 self.closed = True
-                asyncio.run_coroutine_threadsafe(self._finish(last), self._loop)
+                self._ended = asyncio.run_coroutine_threadsafe(self._finish(last), self._loop)
             if not drain and not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._loop.call_soon, self._cancel)  # after what was begun is noted
         self._thread.join()
+        if self._ended.done():
+            self._ended.result()
 
     async def _finish(self, last: Work[None]) -> None:
         try:

@@ -52,12 +52,12 @@ def size(sequences: Sequence[Tokens]) -> int:
 def common_prefix(sequences: Sequence[Tokens], start: int) -> int:
     """Length of the longest common prefix, which is known to be at least `start`."""
     low, high = start, min(map(len, sequences))
-    first = sequences[0]
+    first, middle = sequences[0], high  # most often all of it
     while low < high:
-        middle = (low + high + 1) // 2
         part = first[low:middle]
         if all(tokens[low:middle] == part for tokens in sequences):
             low = middle
         else:
             high = middle - 1
+        middle = (low + high + 1) // 2
     return low

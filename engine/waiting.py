@@ -66,7 +66,10 @@ def unhurried() -> Iterator[None]:
 
 @contextmanager
 def wanted() -> Iterator[Future[None]]:
-    """Within the block texts are read, and calls made in it go on, until it ends or what it gives is cancelled."""
+    """Within the block texts are read, and calls of engines that callers share go on, until what it gives is cancelled.
+
+    The block's end cancels it as well.
+    """
     given_up: Future[None] = Future()
     try:
         with _on(given_up=given_up):

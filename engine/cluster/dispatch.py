@@ -41,7 +41,9 @@ class Dispatcher:
 
     def __init__(self, actors: Sequence[Any]) -> None:
         self.stats = Stats()
-        self.loop = LoopThread("adjudge-dispatcher", "the cluster is closed and takes no more calls: open another")
+        self.loop = LoopThread(
+            "adjudge-dispatcher", lambda: NotServing("the cluster is closed and takes no more calls: open another")
+        )
         self._fleet = Fleet(actors)
         self._counters: dict[Lane, dict[str, float]] = {}
         self._orders: set[asyncio.Task[Any]] = set()

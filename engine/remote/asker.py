@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any
 
 from adjudge.engine.call import Call
-from adjudge.engine.errors import RemoteError
+from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.face import Stats
 from adjudge.engine.loop_thread import LoopThread
 from adjudge.engine.remote.questions import Question
@@ -29,7 +29,9 @@ class Asker:
 
     def __init__(self, transport: Transport, stats: Stats) -> None:
         self._transport, self._stats = transport, stats
-        self.loop = LoopThread("adjudge-remote", "the engine is closed: open another RemoteEngine")
+        self.loop = LoopThread(
+            "adjudge-remote", lambda: AdjudgeError("the engine is closed: open another RemoteEngine")
+        )
         self._counting = Lock()
 
     def count(self, **more: int) -> None:

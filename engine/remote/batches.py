@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from adjudge.engine import trie
@@ -11,11 +11,13 @@ from adjudge.engine.text.tokenizer import Tokens
 T = TypeVar("T")
 
 TOKENS_AT_ONCE = 1 << 16
-"""Prompt tokens in one request, unless a prompt alone has more: half a megabyte of JSON, where proxies take one."""
+"""Token ids in one request, unless a prompt alone has more: half a megabyte of JSON, where proxies take one."""
 
 
-def batches(by_tokens: Mapping[Tokens, Sequence[T]], at_once: int) -> Iterator[list[T]]:
-    """What is to be asked after each prompt, `at_once` together at most.
+def batches(
+    by_tokens: Mapping[Tokens, Sequence[T]], at_once: int, more: Callable[[T], int] = lambda one: 0
+) -> Iterator[list[T]]:
+    """What is to be asked after each prompt, `at_once` together at most; each brings `more` ids than the prompt's.
 
     Neighbours in the prefix tree go into one request, or one after the other.
     """
@@ -25,10 +27,11 @@ def batches(by_tokens: Mapping[Tokens, Sequence[T]], at_once: int) -> Iterator[l
     for place in trie.order(prompts):
         tokens = prompts[place.item]
         for one in by_tokens[tokens]:
-            if together and (len(together) >= at_once or size + len(tokens) > TOKENS_AT_ONCE):
+            ids = len(tokens) + more(one)
+            if together and (len(together) >= at_once or size + ids > TOKENS_AT_ONCE):
                 yield together
                 together, size = [], 0
             together.append(one)
-            size += len(tokens)
+            size += ids
     if together:
         yield together

@@ -147,7 +147,9 @@ class RemoteEngine(EngineFace):
             by_tokens.setdefault(ask.tokens, []).append(ask)
         questions = [
             partial(read_question, self.protocol, {ask: asks[ask] for ask in together})
-            for together in batches(by_tokens, min(self.protocol.reads_at_once, self._most))
+            for together in batches(
+                by_tokens, min(self.protocol.reads_at_once, self._most), lambda ask: len(ask.token_ids)
+            )
         ]
         self.protocol.make_ready()
         return call, questions

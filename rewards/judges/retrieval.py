@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from adjudge.engine.embedding import Embedding
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.errors import AdjudgeError, EngineFailed
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import PASSING, Reason
 from adjudge.engine.text.tokenizer import well_formed
+from adjudge.engine.waiting import unhurried
 from adjudge.rewards.journal import content_key
 from adjudge.rewards.judges import template
 from adjudge.rewards.verdict import Example
@@ -74,7 +75,8 @@ class Index:
 
     Embeddings are computed on first use, and again when the embedder's `content` has changed. Examples whose prompt has
     none are left out, and counted in `left_out`. Raises AdjudgeError for no examples, and on first use where not one
-    could be embedded, or `embed` does not give one row of numbers for each text.
+    could be embedded, or `embed` does not give one row of numbers for each text; EngineFailed where what is missing
+    lies in the moment, so that no examples are lost by it.
     """
 
     def __init__(self, examples: Sequence[Example], embed: Embed) -> None:
@@ -121,11 +123,17 @@ class Index:
             self._made = (made_by, self._make_table())
         return self._made[1]
 
+    @unhurried()
     def _make_table(self) -> _Table:
         by_prompt: dict[str, list[Example]] = {}  # equal prompts have one row, so that their examples tie exactly
         for example in self.examples:
             by_prompt.setdefault(example.prompt, []).append(example)
         embedded = self._embed(list(by_prompt))
+        if passing := [embedding.reason for embedding in embedded if embedding.reason in PASSING]:
+            raise EngineFailed(
+                f"{len(passing)} of the {len(embedded)} prompts of examples could not be embedded ({passing[0]}): try"
+                " again once the server answers"
+            )
         directions = [_direction(embedding.values) for embedding in embedded]
         known = [
             (direction, examples)
@@ -134,10 +142,10 @@ class Index:
         ]
         if not known:
             reason = embedded[0].reason or "non_finite"
-            mend = "give the index an embedder of its own, or leave retrieval out"
-            if reason in PASSING:
-                mend = "try again once the server answers"
-            raise AdjudgeError(f"not one of the {len(self.examples)} examples could be embedded ({reason}): {mend}")
+            raise AdjudgeError(
+                f"not one of the {len(self.examples)} examples could be embedded ({reason}): give the index an embedder"
+                " of its own, or leave retrieval out"
+            )
         return _Table(np.stack([direction for direction, _ in known]), [examples for _, examples in known])
 
     def _embed(self, texts: Sequence[str]) -> list[Embedding]:

@@ -18,11 +18,15 @@ async def nothing() -> None:
     pass
 
 
+def closed() -> NotServing:
+    return NotServing("it is closed: open another")
+
+
 def test_a_loop_that_nobody_holds_any_more_ends_with_its_thread() -> None:
-    dropped, closed = LoopThread("dropped", "closed"), LoopThread("closed", "closed")
+    dropped, ended = LoopThread("dropped", closed), LoopThread("ended", closed)
     assert dropped.run(asyncio.sleep, 0, "done") == "done"
-    threads = [dropped._thread, closed._thread]
-    closed.close(nothing)
+    threads = [dropped._thread, ended._thread]
+    ended.close(nothing)
     del dropped
     gc.collect()
     for thread in threads:
@@ -32,7 +36,7 @@ def test_a_loop_that_nobody_holds_any_more_ends_with_its_thread() -> None:
 
 @pytest.mark.parametrize("drain", [True, False])
 def test_what_is_under_way_ends_or_is_cancelled_before_what_is_last(drain: bool) -> None:
-    loop, told = LoopThread("some", "closed"), list[str]()
+    loop, told = LoopThread("some", closed), list[str]()
     go = threading.Event()
 
     async def work() -> str:
@@ -61,7 +65,7 @@ def test_what_is_under_way_ends_or_is_cancelled_before_what_is_last(drain: bool)
 
 
 def test_a_later_close_cancels_what_the_first_waits_for() -> None:
-    loop = LoopThread("some", "closed")
+    loop = LoopThread("some", closed)
     under_way = loop.start(asyncio.Event().wait)
     first = threading.Thread(target=loop.close, args=(nothing,), kwargs={"drain": True})
     first.start()
@@ -71,7 +75,7 @@ def test_a_later_close_cancels_what_the_first_waits_for() -> None:
 
 
 def test_what_was_begun_just_before_it_is_closed_hears_of_it() -> None:
-    loop, told = LoopThread("some", "closed"), list[str]()
+    loop, told = LoopThread("some", closed), list[str]()
 
     async def work() -> None:
         try:
@@ -88,7 +92,7 @@ def test_what_was_begun_just_before_it_is_closed_hears_of_it() -> None:
 
 
 def test_a_loop_that_is_closed_or_was_left_in_another_process_refuses_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = LoopThread("some", "it is closed: open another")
+    loop = LoopThread("some", closed)
     with monkeypatch.context() as there:
         there.setattr(loop, "process", -1)
         with pytest.raises(AdjudgeError, match="this process was forked"):
@@ -98,3 +102,14 @@ def test_a_loop_that_is_closed_or_was_left_in_another_process_refuses_work(monke
     loop.close(nothing)
     with pytest.raises(NotServing, match="it is closed: open another"):
         loop.run(nothing)
+
+
+def test_what_the_last_work_raises_is_raised_by_every_close() -> None:
+    loop = LoopThread("some", closed)
+
+    async def fails() -> None:
+        raise OSError("the disk is gone")
+
+    for _ in range(2):
+        with pytest.raises(OSError, match="the disk is gone"):
+            loop.close(fails)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.errors import AdjudgeError, EngineFailed
+from adjudge.engine.waiting import answered_by
 from adjudge.rewards.judges.retrieval import EngineEmbedder, Index, Retrieved
 from adjudge.rewards.verdict import Example
 from tests.rewards.scripted import ScriptedEngine
@@ -155,6 +157,27 @@ def test_the_content_changes_with_examples_and_numbers() -> None:
 
 
 # ---- the engine's own hidden states
+
+
+def test_an_index_is_made_whole_whatever_time_a_call_has(tiny: Engine) -> None:
+    index = Index(examples(*POINTS), EngineEmbedder(tiny))
+    with answered_by(time.monotonic() - 1):
+        assert index.left_out == 0
+
+
+def test_examples_that_are_not_embedded_for_the_moment_are_not_lost() -> None:
+    waits = ["east"]
+
+    def embed(texts: Sequence[str]) -> list[Embedding]:
+        return [
+            Embedding(None, "timeout") if text in waits else Embedding.of(np.array([1.0, 2.0]), 0) for text in texts
+        ]
+
+    index = Index(examples("east", "north"), embed)
+    with pytest.raises(EngineFailed, match="1 of the 2 prompts of examples could not be embedded"):
+        index.nearest(["north"], ["?"], 2)
+    waits.clear()
+    assert len(index.nearest(["north"], ["?"], 2)[0].examples) == 2
 
 
 def test_the_engine_embeds_each_text_by_itself_where_it_would_say_one_word(tiny: Engine) -> None:
