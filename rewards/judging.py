@@ -16,6 +16,7 @@ from litestar import Router, post
 from litestar.di import NamedDependency, Provide
 from litestar.params import FromQuery, JSONBody
 
+from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError, NotServing, QueueFull
 from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.service import AnyRequest, Service
@@ -23,7 +24,7 @@ from adjudge.engine.score import Reason
 from adjudge.engine.waiting import answered_by
 from adjudge.rewards.grouping import collected
 from adjudge.rewards.judges.aspects import HANNA, PERSE, Aspect, aspects_of
-from adjudge.rewards.judges.judge import AskingJudge
+from adjudge.rewards.judges.judge import AskingJudge, check_subject
 from adjudge.rewards.judges.kinds import KINDS, Open, misfit, named, of_pairs, prepare, usual
 from adjudge.rewards.judging_requests import (
     OPTIONS,
@@ -146,7 +147,13 @@ def _asked(data: JudgeRequest, model: str, threads: _JudgeThreads) -> tuple[list
             subjects.append(kind.subject(row, number))
     with told(None):
         misfit(model, asked, options)
-        return rows, prepare(name, options), subjects
+        open_judge = prepare(name, options)
+    if kind.reads:  # columns of its own
+        judge = open_judge(AbsentEngine(), None)
+        for row, subject in zip(rows, subjects, strict=True):
+            with told(row.place):
+                check_subject(judge, subject, row.place)
+    return rows, open_judge, subjects
 
 
 @contextmanager

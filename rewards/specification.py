@@ -108,6 +108,8 @@ class OpenedHere(Generic[Opened]):
 
     def or_open(self, open_it: Callable[[], Opened]) -> Opened:
         """It, opened so where it is not open yet."""
+        if self._given is not None:
+            return self._given
         with _OPENING:
             if (opened := self.opened) is None:
                 opened = self._opened = open_it()

@@ -17,7 +17,7 @@ from adjudge.engine.text.prompt import Prompt
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.imported import importable, is_own
 from adjudge.rewards.judges import template
-from adjudge.rewards.judges.judge import AskingJudge, Judge
+from adjudge.rewards.judges.judge import AskingJudge, Judge, check_subject
 from adjudge.rewards.judges.kinds import Options, kind_of, named, prepare
 from adjudge.rewards.rows import Row
 from adjudge.rewards.visible import visible
@@ -78,7 +78,9 @@ def show_prompts(
     kind, open_judge = kind_of(name), prepare(name, options)
     subject = kind.subject(chosen, 1)
     engine = _engine(model)
-    questions = first_round(open_judge(engine, None), subject)
+    judge = open_judge(engine, None)
+    check_subject(judge, subject, chosen.place)
+    questions = first_round(judge, subject)
     console = open_console(1 << 16, highlight=False)
     for shown in _chosen(questions, question, every):
         _print(console, shown, engine)

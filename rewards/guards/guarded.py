@@ -77,8 +77,8 @@ class Guarded(Layer):
     `guards/over` = how many measures are above their limits, `guards/failed` = how often a guard has failed so far, and
     `guards/seconds` = how long the guards took this time. A measure that crosses its limit is a warning, once until it
     has been below again; for guards named in `stop_on` `GuardTripped` is raised on every such step or, with `raises`
-    False, left in `tripped` until the next step. Nothing else that happens in a guard costs a reward. `state` is plain
-    data to keep with a checkpoint and to set again.
+    False, left in `tripped` until the next step. Probes that fail cost no reward. `state` is
+    plain data to keep with a checkpoint and to set again.
 
     Raises AdjudgeError for a guard that is there twice, for a `stop_on` that is not there, and for a `form` without
     {text}.

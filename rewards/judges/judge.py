@@ -311,12 +311,14 @@ def checked_engine(engine: EngineFace) -> EngineFace:
     return engine
 
 
-def check_subject(judge: Judge[Any, Any], subject: Pair | Item, place: str) -> None:
-    """Raise what the judge does of a subject that lacks what it reads, naming the `place` it came from."""
+def check_subject(judge: Judge[Subject, Any], subject: Subject, place: str) -> None:
+    """Raise what the judge does of a subject that lacks what it reads, naming the `place` it came from, not its id."""
+    subject = clean(subject)
     try:
         judge.key(subject)
     except AdjudgeError as error:
-        error.args = (f"{place}: {error}",)
+        own = f'{"pair" if isinstance(subject, Pair) else "item"} "{subject.id}": '
+        error.args = (f"{place}: {str(error).removeprefix(own)}",)
         raise
 
 

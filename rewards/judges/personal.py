@@ -125,10 +125,10 @@ class PersonalPairJudge(ComparingJudge):
 
 def texts_of_rating(item: Item, k: int, *, texts: bool = True) -> tuple[dict[str, Data], dict[str, Any]]:
     """The untrusted texts of the question about an item, and what else its prompt file needs; raises AdjudgeError."""
-    reviews = last_reviews(item, k, f'item "{item.id}"')
+    reviews = last_reviews(item, k, f'item "{item.id}"', texts=texts)
     data: dict[str, Data] = {
         "plots": [review.plot for review in reviews],
-        "reviews": [review.review or "" for review in reviews] if texts else [],
+        "reviews": [review.review for review in reviews if review.review is not None] if texts else [],
         "prompt": item.prompt,
         "plot": item.response,
     }
@@ -179,7 +179,10 @@ def last_reviews(item: Item, k: int, place: str, *, texts: bool = False) -> tupl
         if not (is_number(review.score, Real) and 1 <= review.score <= 10):
             raise AdjudgeError(f"{place}: review {number} has the score {shown(review.score)}: give one from 1 to 10")
         if texts and review.review is None:
-            raise AdjudgeError(f'{place}: review {number} has no "review", its text: give it, or texts=False')
+            raise AdjudgeError(
+                f'{place}: review {number} has no "review", its text: give it, or leave texts out (--without texts, in'
+                " Python texts=False)"
+            )
     return item.reviews[max(len(item.reviews) - k, 0) :]
 
 

@@ -263,7 +263,7 @@ def test_a_judge_of_ones_own_compares_policies(tmp_path: Path, monkeypatch: pyte
     verdicts = read_lines(tmp_path / "out/verdicts.jsonl")
     assert {tuple(verdict["scores"]) for verdict in verdicts} == {("wit",)}  # type: ignore[arg-type]
     for judge, message in {
-        "own_policies:Graded": 'item "1": "rubric" is missing, and the judge has none',
+        "own_policies:Graded": 'line 1 of prompts.jsonl: "rubric" is missing, and the judge has none',
         "own_policies:Absent": "own_policies has no Absent",
         "personal": "choose pairwise, pointwise, .*, scalar, or write package.module:name for one of your own",
     }.items():

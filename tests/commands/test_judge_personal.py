@@ -67,13 +67,13 @@ def test_rows_with_two_stories_are_compared_on_perses_aspects_and_with_what_was_
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ([ITEM, {**ITEM, "reviews": []}], (), r'line 2 of r.jsonl: item "2": its reader has no "reviews"'),
-        ([PAIR, {**PAIR, "reviews": None}], (), r'line 2 of r.jsonl: pair "2": its reader has no "reviews"'),
+        ([ITEM, {**ITEM, "reviews": []}], (), r'line 2 of r.jsonl: its reader has no "reviews"'),
+        ([PAIR, {**PAIR, "reviews": None}], (), r'line 2 of r.jsonl: its reader has no "reviews"'),
         ([ITEM, PAIR], (), r'line 2 of r.jsonl: "response" is missing'),
         (
             [{**ITEM, "reviews": [{**REVIEWS[0], "score": 11}]}],
             (),
-            r"line 1 .*item .*: review 1 has the score 11",
+            r"line 1 of r.jsonl: review 1 has the score 11",
         ),
         ([{**ITEM, "reviews": "none"}], (), r'line 1 of r.jsonl: "reviews" cannot be read \(not JSON\)'),
         (

@@ -49,7 +49,7 @@ def test_a_line_with_a_bad_rubric_is_refused_in_one_sentence(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), 'line 2 of i.jsonl: item "2": "rubric" is missing, and the judge has none: give either'),
+        ((), 'line 2 of i.jsonl: "rubric" is missing, and the judge has none: give either'),
         (("--scheme", "fixed"), 'line 1 of i.jsonl: the rubric of item "1": the criteria'),
         (("--language", "xx"), "xx"),
         (("--min-mass", "5"), "min_mass"),

@@ -107,6 +107,15 @@ def test_on_a_terminal_slots_are_coloured() -> None:
     assert isinstance(text, Text)
 
 
+def test_a_row_that_the_judge_refuses_is_not_shown_as_it_would_be_asked(run: Run, tmp_path: Path) -> None:
+    row = {"prompt": "p", "response": "r", "reviews": [{"plot": "A plot.", "score": 4}]}
+    (tmp_path / "rows.jsonl").write_text("\n" + json.dumps(row))
+    result = run("show", "personal", "--rows", "rows.jsonl")
+    message = 'line 2 of rows.jsonl: review 1 has no "review", its text: give it, or leave texts out'
+    assert isinstance(result.exception, AdjudgeError) and message in str(result.exception)
+    assert "A plot." in shown(run("show", "personal", "--rows", "rows.jsonl", "--without", "texts"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

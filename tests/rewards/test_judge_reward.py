@@ -156,11 +156,11 @@ def test_columns_feed_the_judges_and_mistakes_name_prompt_and_column(tiny: Engin
     assert not own.parts and None not in own.rewards  # each row would have parts of its own
     assert JudgeReward(graded).score_groups(with_columns(rubric=rubric_of(rubric, "here"))) == [own]
     place = r'group 1, prompt "Tell one\.": '
-    with pytest.raises(AdjudgeError, match=place + 'item "1": "rubric" is missing'):
+    with pytest.raises(AdjudgeError, match=place + '"rubric" is missing'):
         JudgeReward(graded).score_groups(with_columns())
     with pytest.raises(AdjudgeError, match=place + '"rubric"'):
         JudgeReward(graded).score_groups(with_columns(rubric="{"))
-    with pytest.raises(AdjudgeError, match=place + 'item "1": its reader has no "reviews"'):
+    with pytest.raises(AdjudgeError, match=place + 'its reader has no "reviews"'):
         JudgeReward(PersonalJudge(tiny)).score_groups(with_columns())
     with pytest.raises(AdjudgeError, match=place + '"task" is "song"'):
         JudgeReward(TreeJudge(tiny)).score_groups(with_columns(task="song"))
@@ -271,6 +271,15 @@ def test_hostile_responses_are_rewarded_or_abstain(tiny: Engine, text: str) -> N
     [rewarded] = JudgeReward(PointwiseJudge(tiny, HANNA[:1])).score_groups([Group(text[:50], (text, "A story."))])
     assert all((r is None) == (a is not None) for r, a in zip(rewarded.rewards, rewarded.abstained, strict=True))
     assert rewarded.rewards[1] is not None
+
+
+def test_a_judge_of_ones_own_is_asked_about_cleaned_texts_alone() -> None:
+    class Encoding(WrittenJudge):
+        def key(self, subject: Item) -> str:
+            return subject.response.encode().hex()
+
+    [rewarded] = JudgeReward(Encoding(lambda text: 1.0)).score_groups([Group("p", ("\ud800", "A story."))])
+    assert rewarded.rewards == (1.0, 1.0)
 
 
 def test_a_groups_tokens_computed_are_those_of_the_trie_of_all_its_prompts() -> None:

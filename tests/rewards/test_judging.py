@@ -215,7 +215,7 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
         ("rewards", {"judge": "own_evil:Judge", "groups": [GROUP]}, "judge", "no field"),
         ("judge", {"pairs": [PAIR], "scheme": "fixed"}, "scheme", "scheme is for judge rubric: leave it out"),
         ("judge", {"judge": "rubric", "rubric": "/etc/passwd", "items": [ITEM]}, "rubric", "invalid enum value"),
-        ("judge", {"judge": "rubric", "items": [ITEM]}, "items", '"rubric" is missing'),
+        ("judge", {"judge": "rubric", "items": [ITEM]}, "items[0]", 'items[0]: "rubric" is missing'),
         ("judge", {"judge": "tree", "items": [ITEM], "language": "../rubric/en"}, "language", "choose from en, zh"),
         (
             "judge",
@@ -230,7 +230,7 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
         ("judge", {"judge": "debate", "items": [ITEM], "k": 3}, "k", "examples a debate retrieves: leave it out"),
         ("judge", {"judge": "tree", "items": [ITEM], "weights": "x"}, "weights", "weights hold"),
         ("judge", {"judge": "scalar", "items": [ITEM]}, None, "has no reward head"),
-        ("judge", {"judge": "personal", "items": [ITEM]}, "items", 'item "1": its reader has no "reviews"'),
+        ("judge", {"judge": "personal", "items": [ITEM]}, "items[0]", 'items[0]: its reader has no "reviews"'),
         ("judge", {"judge": "tree", "items": [{**ITEM, "task": "song"}]}, "items[0]", '"task" is "song"'),
         ("judge", {"pairs": [PAIR], "samples": 10**6}, "samples", "<= 64"),
         ("judge", {"pairs": [PAIR], "max_tokens": 5}, "max_tokens", "max_tokens is for judges that write: add mode"),

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
+from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.remote import remote_engine
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.judges.kinds import misfit
-from adjudge.rewards.specification import EngineSpec, JudgeSource, JudgeSpec, engines_open_here, without_models
+from adjudge.rewards.judges.pointwise import PointwiseJudge
+from adjudge.rewards.specification import (
+    EngineSpec,
+    JudgeSource,
+    JudgeSpec,
+    OpenedHere,
+    engines_open_here,
+    without_models,
+)
 from tests.engine.remote.peer import Peer
 
 URL = "http://localhost:1"
@@ -150,3 +161,22 @@ def test_after_a_fork_rewards_and_specifications_open_engines_of_their_own() -> 
     os.waitpid(child, 0)
     assert spec.open() is engine and reward(["Write."], ["Two lamps."]) and reward.engines == (engine,)
     peer.close()
+
+
+def test_what_is_open_already_waits_for_nothing_that_is_being_opened() -> None:
+    judge = PointwiseJudge(AbsentEngine())
+    source = JudgeSource(judge)
+    held, let_go = Event(), Event()
+
+    def opening() -> None:
+        OpenedHere[int]().or_open(lambda: (held.set(), let_go.wait(60), 1)[2])
+
+    thread = Thread(target=opening)
+    thread.start()
+    held.wait(60)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            assert pool.submit(lambda: source.judge).result(20) is judge
+        finally:
+            let_go.set()
+    thread.join()
