@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence, Sized
 from functools import cache, lru_cache, partial
 from numbers import Integral
-from typing import Any, Never, cast
+from types import TracebackType
+from typing import Any, Never, Self, cast
 
 import msgspec
 
@@ -254,6 +255,17 @@ class EngineFace(ABC):
         """
         made = [Completion(0, 0, text, self.tokenizer.encode(text, False), "stop") for text in texts]
         return find_answers(made, Labels.of(labels).labels, list(forms), self.byte_table())
+
+    def close(self) -> None:  # noqa: B027 (what is loaded here goes with the last reference to it)
+        """End what is under way elsewhere, and let go of it: connections, replicas."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def label_ids(self, prompt: AnyPrompt, labels: AnyLabels) -> list[int]:
         """The token ids of labels of one token each at the end of a prompt; raises LabelError for longer ones."""

@@ -41,7 +41,8 @@ def imported(name: str, what: str) -> Any:
             f"{place}, and there is no module {error.name}: run this in its folder, or name that in PYTHONPATH"
         ) from error
     except Exception as error:  # of the user's own code
-        raise AdjudgeError(f"{place}, and importing {module} ends in {_told(error)}: mend it there") from error
+        told = _told(error, str(source_of(name)))
+        raise AdjudgeError(f"{place}, and importing {module} ends in {told}: mend it there") from error
     holder = module
     for part in path.split("."):
         try:

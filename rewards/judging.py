@@ -137,7 +137,9 @@ def _asked(data: JudgeRequest, model: str, threads: _JudgeThreads) -> tuple[list
     name = of_pairs(asked) if field == "pairs" else named(asked, rows)
     kind = KINDS[name]
     if kind.what != field:
-        raise HttpError(400, f"the judge {asked} reads {kind.what}, not {field}", param=field)
+        other = "pointwise" if field == "items" else "pairwise"
+        said = f'the judge {asked} reads {kind.what}, not {field}: name one that does, as with "judge": "{other}"'
+        raise HttpError(400, said, param=field)
     options = data.options
     if asked in LOOKING or "aspects" in options:
         options["aspects"] = threads.aspects(data.aspects, PERSE if asked == "personal" else ())

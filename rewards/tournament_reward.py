@@ -91,9 +91,6 @@ class TournamentReward(Judged):
         if verdict is None or isinstance(verdict, str):
             return together([ResponseReward(None, verdict or "unsupported", measures=one) for one in words])
         values = verdict.strengths if self.over == "group" else verdict.preferences or (None,) * len(group.responses)
-        if self.over == "group" and not verdict.outcomes:
-            tie = 0.5 if self.tournament.ranking == "borda" else 0.0
-            values = (tie,) * len(group.responses)  # one text, once or several times
         texts = list(map(well_formed, group.responses))
         pairs = [_pairs(texts.index(text), verdict) for text in texts]
         return together(

@@ -95,7 +95,10 @@ def _latest(journal: Path) -> dict[str, Any]:
         return {}
     with Journal(journal) as book:
         run = run_of(book) if book.runs() else None
-    return {} if run is None else {"judge": run.judge, "options": run.options, "rows": run.rows}
+    if run is None:
+        return {}
+    model = {"model": run.card.fingerprint, "adapter": run.card.adapter}
+    return {"judge": run.judge, **model, "options": run.options, "rows": run.rows}
 
 
 def judge_rows(

@@ -46,7 +46,8 @@ def list_runs(source: Path) -> None:
         for number, (begun, run) in enumerate(runs_of(book), 1):
             options = {**run.options, **{name: file.name for name, file in run.files.items()}}
             told = ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
-            cells = (run.judge if run.what != "groups" else "rank", run.card.name, len(run.read_rows(book)))
+            model = run.card.name if run.card.adapter is None else f"{run.card.name} with an adapter"
+            cells = (run.judge if run.what != "groups" else "rank", model, len(run.read_rows(book)))
             table.add_row(
                 str(number),
                 f"{begun:%Y-%m-%d %H:%M}",

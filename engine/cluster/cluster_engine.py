@@ -171,9 +171,6 @@ class ClusterEngine(EngineFace):
         self.dispatcher.close(drain)
         self._session.close()
 
-    def __enter__(self) -> ClusterEngine:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

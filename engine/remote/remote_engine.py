@@ -213,12 +213,6 @@ class RemoteEngine(EngineFace):
         """End what is under way, which is cancelled, and close the connections."""
         self._asker.close()
 
-    def __enter__(self) -> RemoteEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _answers(self, asked: Asked, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
         call, questions = asked
         urgency = call.priority(priority)

@@ -135,8 +135,11 @@ class _Contest:
     def verdict(self) -> GroupVerdict:
         members = range(len(self.texts))
         better: dict[int, float | None]
+        strengths: tuple[float | None, ...]
         errors: tuple[float | None, ...]
-        if self.rules.ranking == "borda":
+        if len(self.texts) == 1:  # once or several times: a tie
+            strengths, errors, better = (0.5 if self.rules.ranking == "borda" else 0.0,), (None,), {}
+        elif self.rules.ranking == "borda":
             strengths, errors = borda(len(self.texts), self.preferences), (None,) * len(self.texts)
             better = self._met_reference()
         else:

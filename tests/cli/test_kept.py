@@ -226,6 +226,9 @@ def test_going_on_with_other_options_is_said(tmp_path: Path, monkeypatch: pytest
     assert again.exit_code == 0 and "goes on from" not in again.stderr
     other = runner.invoke(app, [*judge, "--aspects", "surprise", "--resume"])
     assert other.exit_code == 0 and "the run that this one goes on from had other options" in other.stderr
+    judge[-1] = "dummy:tiny-qwen2"
+    other = runner.invoke(app, [*judge, "--aspects", "surprise", "--resume"])
+    assert other.exit_code == 0 and "the run that this one goes on from had other model;" in other.stderr
 
 
 def test_a_stopped_ranking_is_replayed_as_far_as_it_came(run: Run, tmp_path: Path) -> None:

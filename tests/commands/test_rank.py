@@ -50,7 +50,7 @@ def test_rank_writes_a_line_for_each_group_and_a_table(run: Run) -> None:
     strengths = sea["strengths"]
     assert isinstance(strengths, list) and len(set(strengths)) == 5 and strengths[0] == strengths[5]
     assert sum({*strengths, sea["reference_strength"]}) == pytest.approx(0, abs=1e-9)
-    assert other["preferences"] is None and alone["strengths"] == [None]
+    assert other["preferences"] is None and alone["strengths"] == [0.0]
     assert "3 groups, 18 pairs" in result.stdout and "abstained on 0 of 18" in result.stdout
     assert "⟨U+001B⟩[2J[red]" in result.stdout
 

@@ -31,6 +31,11 @@ def test_turns_stand_under_their_roles_and_data_stay_untrusted() -> None:
     ]
 
 
+def test_engines_are_opened_for_a_block() -> None:
+    with Engine("dummy:tiny-llama", kv_cache_gb=0.2) as engine, AbsentEngine() as absent:
+        assert engine.score(["a"], ["b", "c"])[0].reason is None and absent.name == "no model"
+
+
 def test_a_conversation_that_is_all_written_stands_under_its_roles() -> None:
     prompt = AbsentEngine().transcript(MESSAGES)
     assert "".join(segment.text for segment in prompt.segments).endswith("5\n\n")

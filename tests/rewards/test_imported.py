@@ -61,3 +61,12 @@ def test_what_cannot_be_imported_is_named_with_its_mend(folder: Path, name: str,
     importable(folder)
     with pytest.raises(AdjudgeError, match=message):
         imported(name, "the limit")
+
+
+def test_a_mistake_that_a_class_of_ours_finds_in_theirs_is_told_where_theirs_is(folder: Path) -> None:
+    (folder / "own_reads.py").write_text(
+        "from adjudge import OwnJudge\n\nclass Wit(OwnJudge):\n    reads = ('system',)\n    template = 'x.jinja'\n"
+    )
+    importable(folder)
+    with pytest.raises(AdjudgeError, match=r"importing own_reads ends in AdjudgeError: .* \(own_reads.py, line 3\)"):
+        imported("own_reads:Wit", "the judge")

@@ -177,9 +177,12 @@ def test_a_judge_that_always_abstains_gives_no_number_but_its_commonest_reason()
 @pytest.mark.parametrize("ranking", ["bradley_terry", "borda"])
 def test_a_lone_response_is_compared_with_nobody_but_a_reference(pairing: Kind, ranking: Ranking) -> None:
     judge = MadeUpJudge(QUALITY)
-    alone = rank(Group("p", ("a",)), judge, pairing=pairing, ranking=ranking)
-    assert (alone.strengths, alone.preferences, alone.outcomes, alone.abstained) == ((None,), None, (), None)
-    assert not judge.asked and alone.model == ""
+    for count in (1, 3):  # it ties with itself
+        alone = rank(Group("p", ("a",) * count), judge, pairing=pairing, ranking=ranking)
+        tie = 0.5 if ranking == "borda" else 0.0
+        assert alone.strengths == (tie,) * count and not alone.outcomes
+        assert alone.preferences is None and alone.abstained is None and alone.model == ""
+    assert not judge.asked
     verdict = rank(Group("p", ("a",), reference="ref"), judge, pairing=pairing, ranking=ranking)
     assert verdict.preferences == pytest.approx((sigmoid(2.0),), abs=2e-3)
     assert rank(Group("p", ("a",), reference="a"), judge, ranking=ranking).preferences == (0.5,)
