@@ -31,11 +31,6 @@ ROWS: list[dict[str, Any]] = [
 TREE = ("--judge", "tree", "--min-mass", "0", "-o", "v.jsonl")
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
 @pytest.fixture
 def engine(tiny: Engine) -> ScriptedEngine:
     return ScriptedEngine(tiny, writer(review))

@@ -27,11 +27,6 @@ ASPECT = ("--aspects", "coherence")
 TWO = ("--personas", "artist,academic")
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
 def script(shown: str, before: int) -> str:
     """Artists forget the scores of pairs that begin with a 5, and get one wrong where both are 1."""
     if "You revise assessments" in shown:

@@ -34,11 +34,6 @@ def script(shown: str, before: int) -> str:
     return simple("Marked", (7, 4)) if '"content"' in shown else f"a {'good' if before % 2 else 'bad'} answer {before}"
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
 @pytest.fixture
 def engine(tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Examiner:
     examiner = Examiner(tiny, script, lambda shown: float("good" in shown.split("[Answer begins]")[1]))

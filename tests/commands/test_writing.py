@@ -24,11 +24,6 @@ Run = Callable[..., Result]
 TEXT = "\n\n".join(f"Paragraph {number}, of a kind." for number in range(6))
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)

@@ -45,11 +45,6 @@ REVIEWS = [{"plot": "A plot.", "review": "Dull.", "score": 3}]
 CHOICES = [{"a": "One plot.", "b": "Another.", "preferred": "a"}]
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
-
-
 def with_columns(**columns: Any) -> list[Group]:
     return [Group("Tell one.", ("A story.", "Another."), columns=columns)]
 

@@ -47,11 +47,6 @@ class StoryJudge(WrittenPairJudge):
         self.aspects = aspects
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
-
-
 def test_the_published_reward_by_hand() -> None:
     # Σ α y = 5·4 + 3·3.5 + 5 + 3·2 + 1 + 3 = 45.5, of the reference 14 · 3 = 42
     [group] = StoryReward(StoryJudge(), form="parity", window=WINDOW).score_groups([GROUP])

@@ -32,11 +32,6 @@ PAIRS = [Pair(a=f"A story {n}.", b=f"Another tale {n}.", prompt="Tell one.", id=
 GOOD = "Both are fine. <ANSWER> 4 </ANSWER> | <ANSWER> 2 </ANSWER>"
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
 def good(shown: str, before: int) -> str:
     return GOOD
 

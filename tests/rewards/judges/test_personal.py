@@ -42,11 +42,6 @@ PAIRS = [Pair(a=f"This plot {n}.", b="That plot.", prompt="Tell one.", id=str(n)
 GOOD = "They would like it. <ANSWER> 7 </ANSWER>"
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
-
-
 def shown(judge: Any, subject: Any, question: int = 0) -> str:
     tokenizer = judge.engine.tokenizer
     text: str = tokenizer.decode(tokenizer.prompt(judge.ask(subject)[0][question].prompt))

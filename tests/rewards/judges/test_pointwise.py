@@ -24,11 +24,6 @@ ITEMS = [Item(prompt="Tell one.", response=f"A story {n}.", id=str(n)) for n in 
 GOOD = "It is fine. <ANSWER> 4 </ANSWER>"
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
-
-
 def test_every_aspect_is_scored_as_plain_transformers_does_at_its_answer_slot(tiny: Engine) -> None:
     judge = PointwiseJudge(tiny, STORYER)
     [verdict] = judge.judge(ITEMS[:1])

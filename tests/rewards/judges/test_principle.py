@@ -22,11 +22,6 @@ ITEMS = [Item(prompt="A greeting.", response=f"Good morning {n}.", id=str(n)) fo
 TWO = ("Be kind.", "Be brief.")
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
-
-
 def judge_of(engine: Any, principles: Any = TWO, **how: Any) -> PrincipleJudge:
     """A judge with two short principles that lets the tiny model's faint labels count."""
     return PrincipleJudge(engine, principles, **{"min_mass": 0.0, **how})

@@ -28,11 +28,6 @@ OWN = Rubric((Criterion("facts", "Are they right?", points=2), Criterion("tone",
 LOOSE: dict[str, Any] = {"min_mass": 0.0}  # random weights give labels little mass
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
-
-
 def chances(verdict: RubricVerdict) -> list[Chances]:
     return [part.distribution or () for part in verdict.breakdown.values()]
 

@@ -17,11 +17,6 @@ from tests.rewards.scripted import ScriptedEngine
 from tests.rewards.writings import ITEM, ITEMS, PATHS, SHORT, TINY, WEIGHED, review, scores_of, writer
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
-
-
 def test_every_leaf_is_scored_as_plain_transformers_does_at_its_answer_slot(tiny: Engine) -> None:
     judge = TreeJudge(tiny, min_mass=0)
     [verdict] = judge.judge([ITEM])
