@@ -240,10 +240,8 @@ def test_a_reward_made_from_an_open_judge_says_why_it_cannot_be_pickled(tiny: En
     ("judge", "options", "message"),
     [
         ("pointwize", {}, 'no judge is called "pointwize": choose pairwise, pointwise'),
-        ("pointwise", {"orders": "ab"}, "orders is for --judge pairwise"),
         ("pointwise", {"aspects": "wit"}, 'unknown aspect "wit"'),
         ("pointwise", {"aspects": ()}, "no aspects given"),
-        ("rubric", {"rubric": "seven"}, 'no rubric is called "seven"'),
     ],
 )
 def test_a_specification_finds_mistakes_before_anything_is_opened(judge: str, options: Any, message: str) -> None:
