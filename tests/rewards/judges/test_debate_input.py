@@ -75,7 +75,7 @@ def test_examples_that_the_engine_cannot_embed_are_refused_before_anything_is_ju
     engine = Rulings(wide, lambda agent, shown: 0.9)
     with pytest.raises(AdjudgeError, match="scripted hands out no hidden states"):
         judge_of(engine, EXAMPLES)
-    assert engine.asked == engine.ruled == []
+    assert engine.asked == engine.scored == []
     for examples, how in ((index(), {}), (None, {}), ([], {}), (EXAMPLES, {"without": ["retrieval"]})):
         [verdict] = judge_of(engine, examples, **how).judge(ITEMS[:1])
         assert verdict.score is not None
