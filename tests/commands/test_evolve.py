@@ -18,7 +18,7 @@ from adjudge.engine.face import AnyPrompt
 from adjudge.engine.score import Score
 from adjudge.training import stages
 from tests.jsonl import read_lines, write_lines
-from tests.training.evolve.known import KnownEngine, line, rationale
+from tests.training.evolve.known_engine import KnownEngine, line, rationale
 
 Run = Callable[..., Result]
 

@@ -32,8 +32,8 @@ from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.tournament_reward import TournamentReward
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
 from tests.engine.reward_models import save_reward_model
-from tests.rewards.judged import WrittenJudge
 from tests.rewards.scripted import ScriptedEngine
+from tests.rewards.written_judges import WrittenJudge
 
 TINY = "dummy:tiny-llama"
 GROUPS = [

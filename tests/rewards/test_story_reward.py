@@ -22,8 +22,8 @@ from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.story_formulas import RELEASED_ASPECTS, STORY_ASPECTS, ComponentWeights, LengthWindow
 from adjudge.rewards.story_reward import StoryReward, pointwise_story_reward
 from adjudge.rewards.verdict import Item, Pair
-from tests.rewards.judged import WrittenPairJudge
 from tests.rewards.scripted import ScriptedEngine
+from tests.rewards.written_judges import WrittenPairJudge
 
 TINY = "dummy:tiny-llama"
 SHORT = Sampling(max_tokens=6, temperature=1.0)

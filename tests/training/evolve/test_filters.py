@@ -14,7 +14,7 @@ from adjudge.training.evolve import filters as module
 from adjudge.training.evolve.filters import PIPELINE, Filters
 from adjudge.training.evolve.rationale import Rationale, read_rationales
 from tests.jsonl import write_lines
-from tests.training.evolve.known import Choose, KnownEngine, line, rationale
+from tests.training.evolve.known_engine import Choose, KnownEngine, line, rationale
 
 SAMPLING = Sampling(max_tokens=64, temperature=1.0)
 

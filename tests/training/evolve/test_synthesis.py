@@ -18,7 +18,7 @@ from adjudge.training.evolve.synthesis import synthesize
 from adjudge.training.stages import Texts
 from tests.jsonl import write_lines
 from tests.rewards.scripted import ScriptedEngine
-from tests.training.evolve.known import KnownEngine, line, rationale
+from tests.training.evolve.known_engine import KnownEngine, line, rationale
 from tests.training.evolve.test_filters import HOSTILE
 
 WIT = Aspect("wit", "Is it funny?")
