@@ -3,9 +3,13 @@ from __future__ import annotations
 import gc
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from adjudge.engine.engine import Engine
 
 settings.register_profile("adjudge", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("adjudge")
@@ -58,6 +62,14 @@ def smollm2() -> str:
     from adjudge.engine.models.sources import resolve
 
     return resolve("smollm2-135m").name
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Engine:
+    """The engine of all tests that ask a tiny model: none puts it to sleep or changes its weights."""
+    from adjudge.engine.engine import Engine
+
+    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.labels import LabelSet, Read, Spelling
 from adjudge.training.evolve.rationale import read_rationales
 from tests.jsonl import write_lines
-from tests.training.evolve.known import line, rationale
+from tests.training.evolve.known_engine import line, rationale
 
 
 def stories(path: Path, count: int = 6) -> Path:

@@ -8,7 +8,7 @@ from rich.console import Console
 from adjudge.bench.probes import probe, probe_lines, probe_table
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.probes import PROBES
-from tests.rewards.guards.made import CANARIES, Made, rank
+from tests.rewards.guards.made_reward import CANARIES, Made, rank
 
 
 def obedient(group: Group, text: str) -> float | None:

@@ -24,11 +24,6 @@ TINY, OTHER = "dummy:tiny-llama", "dummy:tiny-qwen3"
 ROWS = [{"prompt": "one", "reference": "A human text."}, {"prompt": "two", "id": "second"}, {"prompt": "three"}]
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.05)
-
-
 def run(*command: Any) -> str:
     result = CliRunner().invoke(app, ["bench", "policy", *map(str, command)], catch_exceptions=False)
     assert result.exit_code == 0, result.output

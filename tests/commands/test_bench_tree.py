@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from statistics import correlation, fmean
 from typing import Any
@@ -31,11 +31,6 @@ ROWS: list[dict[str, Any]] = [
 TREE = ("--judge", "tree", "--min-mass", "0", "-o", "v.jsonl")
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
 @pytest.fixture
 def engine(tiny: Engine) -> ScriptedEngine:
     return ScriptedEngine(tiny, writer(review))
@@ -43,11 +38,7 @@ def engine(tiny: Engine) -> ScriptedEngine:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: ScriptedEngine) -> Run:
-    @contextmanager
-    def opened(source: Source) -> Iterator[ScriptedEngine]:
-        yield engine
-
-    monkeypatch.setattr(Source, "open", opened)
+    monkeypatch.setattr(Source, "open", lambda source: nullcontext(engine))
     monkeypatch.chdir(tmp_path)
     write_lines("t.jsonl", *ROWS)
     return lambda *arguments: CliRunner().invoke(app, [*arguments, "--model", "dummy:tiny-llama"])

@@ -18,18 +18,13 @@ from adjudge.engine.face import AnyPrompt
 from adjudge.engine.score import Score
 from adjudge.training import stages
 from tests.jsonl import read_lines, write_lines
-from tests.training.evolve.known import KnownEngine, line, rationale
+from tests.training.evolve.known_engine import KnownEngine, line, rationale
 
 Run = Callable[..., Result]
 
 SCORES = {"one": 1, "two": 1, "three": 4, "four": 5}
 ASPECT = ("--aspects", "coherence")
 TWO = ("--personas", "artist,academic")
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
 
 
 def script(shown: str, before: int) -> str:

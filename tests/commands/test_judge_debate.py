@@ -82,13 +82,6 @@ def test_rulings_in_writing_are_averaged_over_samples(run: Run) -> None:
         (("--examples", "none.jsonl"), r"cannot read none\.jsonl"),
         (("--examples", "bad.jsonl"), r'line 1 of bad\.jsonl: "response" is missing'),
         (("--k", "2"), "add --examples"),
-        (("--examples", "good.jsonl", "--k", "0"), "k is 0: give at least 1"),
-        (("--override", "0.2"), "override is 0.2: give a probability from 0.5 to 1"),
-        (("--without", "critic"), 'no agent "critic"'),
-        (("--without", "judge,reflect"), "nobody rules"),
-        (("--samples", "3"), "--samples is for judges that write: add --mode reasoned"),
-        (("--samples", "3", "--mode", "direct"), "--samples is for judges that write: add --mode reasoned"),
-        (("--principles", "p.txt"), "--principles is for --judge principle"),
     ],
 )
 def test_mistakes_are_found_before_a_model_is_looked_for(run: Run, options: tuple[str, ...], reason: str) -> None:

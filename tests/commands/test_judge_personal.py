@@ -82,9 +82,6 @@ def test_rows_with_two_stories_are_compared_on_perses_aspects_and_with_what_was_
             'line 1 .*review 1 has no "review"',
         ),
         ([ITEM], ("--without", "plots"), "can leave out is texts"),
-        ([ITEM], ("--aspects", "ending"), r"--aspects is for --judge pairwise, pointwise, .*personal \(of pairs\)"),
-        ([PAIR], ("--without", "texts"), r"--without is for --judge .*personal"),
-        ([PAIR], ("--aspects", "endings"), 'unknown aspect "endings"'),
     ],
 )
 def test_mistakes_are_found_before_a_model_is_opened(

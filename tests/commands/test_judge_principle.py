@@ -54,9 +54,6 @@ def test_principles_are_the_users(run: Run) -> None:
     [
         (("--principles", "none.toml"), r"cannot read none\.toml"),
         (("--principles", "empty.txt"), r"empty\.txt: no principles"),
-        (("--language", "xx"), 'no principles in language "xx"'),
-        (("--max-tokens", "9"), "add --mode reasoned"),
-        (("--examples", "g.jsonl"), "--examples is for --judge debate"),
     ],
 )
 def test_mistakes_are_found_before_a_model_is_looked_for(run: Run, options: tuple[str, ...], reason: str) -> None:

@@ -66,27 +66,6 @@ def test_mistakes_that_the_judge_finds_are_found_before_the_model_is_loaded(
     assert isinstance(result.exception, AdjudgeError) and message in str(result.exception)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rubric": Path("absent.toml")}, "cannot read absent.toml"),
-        (
-            {"rubric": Path("seven")},
-            'no rubric is called "seven": choose six, igniting, writing, or name a .toml or .json file',
-        ),
-        ({"rubric": Path("seven.yaml")}, "seven.yaml is neither .toml nor .json"),
-        ({"rubric": Path("six"), "scheme": "fixed"}, "points sum to 12, not to the 10"),
-        ({"rubric": Path("igniting"), "scheme": "fixed"}, "the criteria have weights"),
-        ({"aspects": "hanna"}, "--aspects is for --judge"),
-        ({"seed": 1}, "add --mode reasoned"),
-    ],
-)
-def test_mistakes_in_the_options_are_found_before_the_model_is_loaded(options: dict[str, object], message: str) -> None:
-    with pytest.raises(AdjudgeError) as caught:
-        prepare("rubric", options)
-    assert message in str(caught.value)
-
-
 def test_published_rubrics_go_by_their_names() -> None:
     for options in ({"rubric": Path("six")}, {"rubric": Path("igniting"), "form": "parity"}, {"scheme": "binary"}, {}):
         assert callable(prepare("rubric", options))

@@ -89,7 +89,6 @@ def test_a_tree_with_nothing_to_ask_ends_with_an_error_that_promises_nothing_of_
         ((), {"genre": 7}, 'line 4 of t.jsonl: "genre" is 7, not a string'),
         (("--without", "plot"), {}, 'no "plot" to leave out'),
         (("--language", "xx"), {}, "choose from en, zh"),
-        (("--aspects", "hanna"), {}, "--aspects is for --judge pairwise, pointwise"),
     ],
 )
 def test_mistakes_are_one_sentence(run: Run, more: tuple[str, ...], row: dict[str, Any], reason: str) -> None:

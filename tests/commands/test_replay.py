@@ -32,11 +32,6 @@ ITEMS = [{"prompt": "Tell one.", "response": f"Story {n}.", "reference": "A.", "
 GROUPS = [{"id": "sea", "prompt": "Tell one.", "responses": [f"Story {n}." for n in range(4)], "reference": "A lamp."}]
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Engine) -> Run:
     monkeypatch.chdir(tmp_path)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +34,10 @@ def script(shown: str, before: int) -> str:
     return simple("Marked", (7, 4)) if '"content"' in shown else f"a {'good' if before % 2 else 'bad'} answer {before}"
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
 @pytest.fixture
 def engine(tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Examiner:
     examiner = Examiner(tiny, script, lambda shown: float("good" in shown.split("[Answer begins]")[1]))
-
-    @contextmanager
-    def opened(self: Source) -> Iterator[Examiner]:
-        yield examiner
-
-    monkeypatch.setattr(Source, "open", opened)
+    monkeypatch.setattr(Source, "open", lambda source: nullcontext(examiner))
     monkeypatch.chdir(tmp_path)
     Path("texts").mkdir()
     Path("texts", "bees.md").write_text("Bees dance in the hive.\n\nRain falls.")
@@ -87,11 +77,11 @@ def test_mined_rubrics_judge_the_answers_and_are_compared_by_scheme(engine: Exam
 def test_a_comparison_that_was_answered_nothing_writes_nothing_and_goes_on(engine: Examiner) -> None:
     write_lines("i.jsonl", {"prompt": "What is rain?", "response": "good rain"})
     compare = ("rubrics", "compare", "i.jsonl", "-o", "c.jsonl", "--rubric", "six", "--schemes", "free")
-    grade, engine.grade = engine.grade, lambda shown: None
+    earned, engine.earned = engine.earned, lambda shown: None
     with pytest.raises(AdjudgeError, match="nothing was answered: once the server answers"):
         raise run(*compare).exception  # type: ignore[misc]
     assert not Path("c.jsonl").exists()
-    engine.grade = grade
+    engine.earned = earned
     result = run(*compare, "--resume")
     assert result.exit_code == 0, result.output
     assert read_lines("c.jsonl")[0]["scores"] == {"free": 1}
@@ -205,4 +195,4 @@ def test_rows_that_cannot_be_compared_are_refused(
     write_lines("i.jsonl", *rows)
     result = run("rubrics", "compare", "i.jsonl", *options)
     assert isinstance(result.exception, AdjudgeError), result.output
-    assert message in str(result.exception) and not engine.graded
+    assert message in str(result.exception) and not engine.scored

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,10 @@ from adjudge.engine.errors import AdjudgeError
 from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
 from tests.rewards.scripted import Script, ScriptedEngine
-from tests.training.writing.grading import GradingEngine, construction
+from tests.training.writing.grading import by_chances, construction
 
 Run = Callable[..., Result]
 TEXT = "\n\n".join(f"Paragraph {number}, of a kind." for number in range(6))
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
 
 
 @pytest.fixture
@@ -45,13 +40,8 @@ def script(monkeypatch: pytest.MonkeyPatch, tiny: Engine) -> Callable[[Script], 
     """Commands ask the engine it returns."""
 
     def use(says: Script) -> ScriptedEngine:
-        engine = GradingEngine(tiny, grade, says)
-
-        @contextmanager
-        def opened(source: Source) -> Iterator[ScriptedEngine]:
-            yield engine
-
-        monkeypatch.setattr(Source, "open", opened)
+        engine = ScriptedEngine(tiny, says, by_chances(grade))
+        monkeypatch.setattr(Source, "open", lambda source: nullcontext(engine))
         return engine
 
     return use
@@ -143,11 +133,11 @@ def test_a_benchmark_is_built_of_good_texts_and_every_drop_is_told(
         ("b", {"stage": "filter", "reason": "low_quality"}),
         ("c", {"stage": "completion", "reason": "too_short"}),
     ]
-    assert isinstance(engine, GradingEngine) and len(engine.scored) == 3 + 3 and len(engine.asked) == 2
+    assert len(engine.scored) == 3 + 3 and len(engine.asked) == 2
     assert "b.jsonl (1 completion, 2 guide, 2 open)" in result.stdout and "scores: 6 computed" in result.stdout
     first, again = Path("b.jsonl").read_bytes(), script(lambda shown, before: pytest.fail("asked"))
     told = run("build", "t.jsonl", "-o", "b.jsonl", "--resume").stdout
-    assert "scores: 0 computed, 6 from the journal" in told and isinstance(again, GradingEngine)
+    assert "scores: 0 computed, 6 from the journal" in told
     assert again.scored == [] and Path("b.jsonl").read_bytes() == first
 
 

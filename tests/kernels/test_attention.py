@@ -15,6 +15,7 @@ pytestmark = pytest.mark.usefixtures("on_torch")
 SHAPES = [(4, 2, 16, 16), (9, 3, 64, 64), (3, 1, 20, 20), (4, 4, 24, 16), (2, 2, 8, 8)]
 LENGTHS = (1, 5, 16, 47, 200)
 WHOLE = [[(s, 0, n) for s, n in enumerate(LENGTHS)]]
+WAYS: list[tuple[dict[str, float], int]] = [({}, 3), ({}, 4), ({"sliding_window": 30}, 1), ({"softcap": 2.0}, 1)]
 
 
 @pytest.fixture
@@ -84,10 +85,13 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
 
 
 @pytest.mark.parametrize(
-    ("how", "threads"), [({}, 1), ({}, 3), ({}, 4), ({"sliding_window": 30}, 1), ({"softcap": 2.0}, 1)]
+    ("shape", "how", "threads"),
+    [
+        *((shape, {}, 1) for shape in [*SHAPES, (3, 1, 72, 72)]),
+        *(((9, 3, 64, 64), how, threads) for how, threads in WAYS),
+    ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("shape", [*SHAPES, (3, 1, 72, 72)])
 def test_tokens_read_one_by_one_have_the_bits_of_a_whole_prompt(
     shape: tuple[int, int, int, int],
     dtype: torch.dtype,

@@ -7,10 +7,8 @@ whether it interprets, so they run in processes of their own.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -21,9 +19,9 @@ import torch
 from adjudge.kernels.held_batch import HeldBatch, Room
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, torch_write_kv
 from tests.kernels.interpreter import hasten
+from tests.kernels.own_process import python
 from tests.kernels.paged_cases import MANY, Case, check_writes_of_4096_rows
 
-ROOT = Path(__file__).parents[2]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 SHAPES = [(4, 2, 16, 16), (9, 3, 64, 64), (3, 1, 20, 20), (4, 4, 24, 16), (2, 2, 8, 8), (71, 1, 16, 16)]
 HOW: list[dict[str, Any]] = [{}, {"sliding_window": 7}, {"softcap": 5.0}, {"sliding_window": 30, "softcap": 2.0}]
@@ -36,16 +34,9 @@ def whole(*lengths: int) -> list[list[tuple[int, int, int]]]:
     return [[(s, 0, n) for s, n in enumerate(lengths)]]
 
 
-def python(*parts: str, **environment: str) -> str:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)} | environment
-    done = subprocess.run([sys.executable, __file__, *parts], env=environment, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
-
-
 def test_triton_attention_in_the_interpreter() -> None:
     pytest.importorskip("triton", reason="triton is not installed")
-    assert python(*PARTS, TRITON_INTERPRET="1").split() == list(PARTS)
+    assert python(__file__, *PARTS, TRITON_INTERPRET="1").split() == list(PARTS)
 
 
 def test_tiles_are_smaller_where_a_card_has_less_shared_memory_and_none_where_none_fits() -> None:

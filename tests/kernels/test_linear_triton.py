@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.kernels.test_restricted_head_triton import python
+from tests.kernels.own_process import python
 
 CASES = Path(__file__).with_name("linear_cases.py")
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,9 +11,9 @@ import torch
 
 from adjudge.kernels.dispatch import BackendUnavailable, kernel_backend
 from adjudge.kernels.restricted_head_arguments import Head, Labels
+from tests.kernels.own_process import python
 from tests.kernels.restricted_cases import check_implementation
 
-ROOT = Path(__file__).parents[2]
 WEIGHT_AND_IDS = (((1000, 576), torch.bfloat16), ((5,), torch.int64))
 
 
@@ -33,21 +30,14 @@ def test_the_environment_chooses_the_implementation(monkeypatch: pytest.MonkeyPa
         kernel_backend(cpu)
 
 
-def python(*arguments: str, **environment: str) -> str:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)} | environment
-    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
-
-
 def test_needs_neither_triton_nor_numba() -> None:
     python("-c", "import sys; sys.modules['triton'] = sys.modules['numba'] = None; import adjudge.kernels")
 
 
 def test_triton_is_as_exact_as_plain_torch_in_the_interpreter() -> None:
     pytest.importorskip("triton", reason="triton is not installed")
-    cases = str(ROOT / "tests" / "kernels" / "restricted_cases.py")
-    assert "all well" in python(cases, ADJUDGE_KERNELS="triton", TRITON_INTERPRET="1")
+    cases = Path(__file__).with_name("restricted_cases.py")
+    assert "all well" in python(str(cases), ADJUDGE_KERNELS="triton", TRITON_INTERPRET="1")
 
 
 def test_rows_of_any_strides_meet_the_same_kernels() -> None:

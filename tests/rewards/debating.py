@@ -53,25 +53,18 @@ class Rulings(ScriptedEngine):
     """Writes by a script and rules by chances, so that formulas can be checked by hand; notes what was asked."""
 
     def __init__(self, engine: Engine, chance: Chance | None = None, script: Script = argue, **how: Any) -> None:
-        super().__init__(engine, script, **how)
-        self.chance = chance
-        self.ruled: list[str] = []
+        grade = None if chance is None else lambda shown, _: score_of(chance(agent_of(shown), shown))
+        super().__init__(engine, script, grade, **how)
         self.calls: list[list[str]] = []
 
     def score_iter(
         self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **how: Any
     ) -> Iterator[tuple[int, Score]]:
-        shown = [self.tokenizer.decode(self.tokenizer.prompt(prompt)) for prompt in prompts]
-        self.ruled += shown
-        self.calls.append([agent_of(one) for one in shown])
-        if self.chance is None:
-            yield from super().score_iter(prompts, labels, **how)
-            return
-        scores = [score_of(self.chance(agent_of(one), one)) for one in shown]
-        yield from list(enumerate(scores))[:: -1 if self.last_first else 1]
+        self.calls.append([agent_of(self.shown(prompt)) for prompt in prompts])
+        yield from list(super().score_iter(prompts, labels, **how))[:: -1 if self.last_first else 1]
 
     def generate_iter(self, prompts: Sequence[AnyPrompt], *given: Any, **how: Any) -> Iterator[Any]:
-        self.calls.append([agent_of(self.tokenizer.decode(self.tokenizer.prompt(prompt))) for prompt in prompts])
+        self.calls.append([agent_of(self.shown(prompt)) for prompt in prompts])
         return super().generate_iter(prompts, *given, **how)
 
 

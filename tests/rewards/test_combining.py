@@ -24,7 +24,7 @@ from adjudge.rewards.section_reward import SectionReward
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.story_reward import StoryReward
 from adjudge.rewards.trainers.measures import measures_of
-from tests.rewards.judged import WrittenJudge
+from tests.rewards.written_judges import WrittenJudge
 
 GROUPS = [Group("p", ("1", "2", "3")), Group("q", ("4",)), Group("r", ())]
 

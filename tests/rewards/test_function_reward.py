@@ -23,7 +23,7 @@ from adjudge.rewards.reward import Reward
 from adjudge.rewards.section_reward import SectionReward
 from adjudge.rewards.specification import JudgeSpec
 from adjudge.rewards.trainers.scoring import Scorer
-from tests.rewards.judged import WrittenJudge
+from tests.rewards.written_judges import WrittenJudge
 
 
 def env(completions: list[str], env_reward: list[float]) -> list[float]:

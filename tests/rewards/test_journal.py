@@ -74,15 +74,6 @@ def test_what_was_put_survives_kill_9(tmp_path: Path) -> None:
         assert len(journal) == 50
 
 
-def test_several_processes_write_at_once(tmp_path: Path) -> None:
-    processes = [writer(tmp_path / "j", 100, name) for name in "ab"]
-    for process in processes:
-        process.communicate("")
-        assert process.returncode == 0
-    with Journal(tmp_path / "j") as journal:
-        assert len(journal) == 200
-
-
 def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
     (tmp_path / "j").write_text("a file of another kind, long enough to be read as a page" * 100)
     with pytest.raises(AdjudgeError, match="as a journal"):

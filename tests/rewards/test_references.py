@@ -26,11 +26,6 @@ SHORT = Sampling(max_tokens=6, temperature=1.0)
 DATA: list[dict[str, Any]] = [{}, {"system": "Be brief."}, {"chat": False}]
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.05)
-
-
 def as_trainers_see(prompt: Any) -> list[Group]:
     """A group of one prompt, by the reward itself and by the adapters for trainers."""
     own = grouped([prompt] * 2, ["a", "b"], {})

@@ -26,11 +26,6 @@ PAIRS = [Pair(a=f"A story {n}.", b=f"Another {n}, \ud800longer.", prompt="Tell o
 ITEMS = [Item("Tell one.", pair.a, pair.id) for pair in PAIRS]
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama")
-
-
 def test_other_weights_fewer_aspects_and_one_order_give_what_a_fresh_judge_gives(tiny: Engine, tmp_path: Path) -> None:
     absent = AbsentEngine(Card.of(tiny))
     with Journal(tmp_path / "j") as journal:

@@ -14,7 +14,7 @@ from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, checked, together
 from adjudge.rewards.specification import JudgeSpec
-from tests.rewards.judged import WrittenJudge
+from tests.rewards.written_judges import WrittenJudge
 
 
 def test_a_group_is_put_together_from_its_responses() -> None:

@@ -22,8 +22,8 @@ from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.story_formulas import RELEASED_ASPECTS, STORY_ASPECTS, ComponentWeights, LengthWindow
 from adjudge.rewards.story_reward import StoryReward, pointwise_story_reward
 from adjudge.rewards.verdict import Item, Pair
-from tests.rewards.judged import WrittenPairJudge
 from tests.rewards.scripted import ScriptedEngine
+from tests.rewards.written_judges import WrittenPairJudge
 
 TINY = "dummy:tiny-llama"
 SHORT = Sampling(max_tokens=6, temperature=1.0)
@@ -45,11 +45,6 @@ class StoryJudge(WrittenPairJudge):
     def __init__(self, said: dict[str, Any] = SAID, aspects: Any = STORY_ASPECTS) -> None:
         super().__init__(lambda a, b: said)
         self.aspects = aspects
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
 
 
 def test_the_published_reward_by_hand() -> None:

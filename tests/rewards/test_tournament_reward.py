@@ -16,7 +16,7 @@ from adjudge.rewards.judges.tournament import Tournament, members_of
 from adjudge.rewards.references import StaticReference
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.tournament_reward import TournamentReward
-from tests.rewards.judged import WrittenJudge, WrittenPairJudge
+from tests.rewards.written_judges import WrittenJudge, WrittenPairJudge
 
 TINY = "dummy:tiny-llama"
 

@@ -5,18 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from adjudge.engine.engine import Engine
 from adjudge.rewards.journal import Journal
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_drawn(without_pictures: None) -> None:
     """Every test here is without pictures."""
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Tiny training runs: a llama of random weights, a few prompts, a reward without a model."""
+"""Tiny training runs: a llama of random weights, a few prompts or rows, a reward without a model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,15 @@ from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.metrics import read_metrics
 from adjudge.training.recipe import laid_over, recipe_of
 from adjudge.training.run_folder import RunFolder
+from adjudge.training.sft_recipe import SftRecipe
+from tests.jsonl import write_lines
 
 LAUNCHED = Path(__file__).parents[2] / "examples" / "recipes"
 CLOCKS = ("step_time", "runtime", "samples_per_second", "steps_per_second", "vowels/seconds", "vowels/guards/seconds")
+ROWS: list[dict[str, Any]] = [
+    {"prompt": f"Number {number}?", "response": "Yes. " * 4, "ratings": {"a": [number, number], "b": [number]}}
+    for number in range(1, 7)
+]
 PROMPTS = ["one", "two", "three", "four", "five", "six", "seven"]
 
 
@@ -68,6 +74,20 @@ def tiny_recipe(folder: Path, **tables: Any) -> GrpoRecipe:
         "logging": {"save_every": 2},
     }
     return recipe_of(laid_over(usual, tables), GrpoRecipe, folder)
+
+
+def recipe_in(folder: Path, rows: list[dict[str, Any]] = ROWS, **tables: Any) -> SftRecipe:
+    """A recipe of five steps of two rows, with `tables` laid over it."""
+    folder.mkdir(exist_ok=True)
+    write_lines(folder / "rows.jsonl", *rows)
+    usual: dict[str, Any] = {
+        "output": "out",
+        "policy": {"model": "dummy:tiny-llama"},
+        "data": {"train": "rows.jsonl"},
+        "optimiser": {"lr": 0.01, "rows_per_step": 2, "steps": 5, "micro_batch": 2},
+        "logging": {"save_every": 2},
+    }
+    return recipe_of(laid_over(usual, tables), SftRecipe, folder)
 
 
 class Killed(Exception):

@@ -27,7 +27,7 @@ def test_texts_and_scores_that_are_kept_are_not_asked_for_again(tiny: Engine, bo
         kept = KeptEngine(engine, book)
         whole.append((kept.generate(prompts(*texts), SHORT, seeds=[ord(text) for text in texts]),))
         whole[-1] += (kept.score(prompts(*texts), GOOD),)
-    assert [shown[-1] for shown in second.asked] == ["c"] and [shown[-1] for shown in second.ruled] == ["c"]
+    assert [shown[-1] for shown in second.asked] == ["c"] and [shown[-1] for shown in second.scored] == ["c"]
     assert [text.text for text in whole[1][0]] == ["b", "c", "a"] and whole[1][1][0] == whole[0][1][1]
     assert [text.prompt for text in whole[1][0]] == [0, 1, 2]
     assert (kept.asked, kept.remembered) == (2, 4)
@@ -83,7 +83,7 @@ def test_equal_questions_of_one_call_are_asked_once(tiny: Engine, book: Journal)
     texts = kept.generate(prompts("a", "b", "a"), SHORT, seeds=[1, 1, 1])
     assert [(text.prompt, text.text) for text in texts] == [(0, "a0"), (1, "b0"), (2, "a0")]
     kept.score(prompts("a", "a"), GOOD)
-    assert len(engine.asked) == 2 and len(engine.ruled) == 1
+    assert len(engine.asked) == 2 and len(engine.scored) == 1
 
 
 def test_another_seed_another_sampling_and_other_labels_are_other_questions(tiny: Engine, book: Journal) -> None:

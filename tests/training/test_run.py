@@ -24,8 +24,7 @@ from adjudge.training.metrics import read_metrics
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft import train_sft
 from tests.training.evaluator.rated import direct_recipe
-from tests.training.runs import KillAfter, Killed, Vowels, tiny_recipe
-from tests.training.test_sft import recipe_in
+from tests.training.runs import KillAfter, Killed, Vowels, recipe_in, tiny_recipe
 
 LORA: dict[str, Any] = {"method": "lora", "lora": {"rank": 4}}
 

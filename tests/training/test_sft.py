@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,29 +15,9 @@ from adjudge.engine.models.sources import open_source, resolve
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.rows import Row
 from adjudge.training.prompts import read_prompts
-from adjudge.training.recipe import laid_over, recipe_of
 from adjudge.training.sft import _texts, train_sft
-from adjudge.training.sft_recipe import Response, Select, SftRecipe
-from tests.jsonl import write_lines
-from tests.training.runs import KillAfter, Killed, curve
-
-ROWS: list[dict[str, Any]] = [
-    {"prompt": f"Number {number}?", "response": "Yes. " * 4, "ratings": {"a": [number, number], "b": [number]}}
-    for number in range(1, 7)
-]
-
-
-def recipe_in(folder: Path, rows: list[dict[str, Any]] = ROWS, **tables: Any) -> SftRecipe:
-    folder.mkdir(exist_ok=True)
-    write_lines(folder / "rows.jsonl", *rows)
-    usual: dict[str, Any] = {
-        "output": "out",
-        "policy": {"model": "dummy:tiny-llama"},
-        "data": {"train": "rows.jsonl"},
-        "optimiser": {"lr": 0.01, "rows_per_step": 2, "steps": 5, "micro_batch": 2},
-        "logging": {"save_every": 2},
-    }
-    return recipe_of(laid_over(usual, tables), SftRecipe, folder)
+from adjudge.training.sft_recipe import Response, Select
+from tests.training.runs import ROWS, KillAfter, Killed, curve, recipe_in
 
 
 def test_the_responses_are_learnt_and_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:

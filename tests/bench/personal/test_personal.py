@@ -42,11 +42,6 @@ CHOSEN = [
 ]
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
 class Says:
     """Gives these scores."""
 

@@ -32,11 +32,6 @@ CHOICES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
 def by_name(lines: list[StudyLine]) -> dict[tuple[str, int | None], StudyLine]:
     return {(f"{line.study} {line.who}", line.k): line for line in lines}
 

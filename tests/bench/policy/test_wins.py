@@ -16,7 +16,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item
-from tests.rewards.judged import WrittenJudge, WrittenPairJudge
+from tests.rewards.written_judges import WrittenJudge, WrittenPairJudge
 
 ROWS = [
     Row("line 1", {"prompt": "p", "reference": "human 1"}),

@@ -9,7 +9,7 @@ from adjudge.bench.reports.group_page import members_of, render_groups
 from adjudge.bench.reports.groups import GroupRow, group_lines, summarise_groups
 from adjudge.bench.reports.run_cost import RunCost
 from adjudge.rewards.group import Group, GroupVerdict, Outcome
-from tests.bench.reports.test_pairs import HOSTILE, Page
+from tests.bench.reports.parsed_page import HOSTILE, Page
 
 
 def row(words: str = "calm") -> GroupRow:

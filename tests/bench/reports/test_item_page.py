@@ -8,7 +8,7 @@ from adjudge.bench.reports.item_page import bins_of, lines_of, render_items, sca
 from adjudge.bench.reports.items import ItemRow, summarise_items
 from adjudge.bench.reports.run_cost import RunCost
 from adjudge.rewards.verdict import Item, Part, Verdict
-from tests.bench.reports.test_pairs import HOSTILE, Page
+from tests.bench.reports.parsed_page import HOSTILE, Page
 
 TREE = {
     "content/opening": Part(7.0, 0.5, (0.1,) * 10, 0.8),

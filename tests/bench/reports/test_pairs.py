@@ -5,7 +5,6 @@ import math
 import os
 import re
 import unicodedata
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Literal
 
@@ -26,15 +25,11 @@ from adjudge.rewards.judges.aspects import HANNA
 from adjudge.rewards.judges.preference import debiased, sigmoid
 from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
 from adjudge.rewards.visible import visible
+from tests.bench.reports.parsed_page import HOSTILE, Page
 
 Expected = Literal["a", "b", "tie"] | None
 LABELS = ("1", "2", "3", "4", "5")
 GOOD = AspectVerdict(3.4, 2.1, 0.8, 0.3, 0.9, (0.05, 0.1, 0.35, 0.4, 0.1), (0.4, 0.3, 0.15, 0.1, 0.05))
-HOSTILE = (
-    "A lull.</bdi></div></details></article><script>alert(1)</script><style>*{display:none}</style>"
-    "\u202eesrever\u2066\x00\x1b[2J \u200b\u200b\u200b \ufeff \u2028 \ud800 \U000e0041 \u3164\ufe00 \x85 "
-    '<img src="https://example.org/x.png" onerror=alert(2)> {{ 7 * 7 }} &amp; שלום'
-)
 
 
 def row(name: str = "pair", p: float | None = 0.8, expected: Expected = "a", bias: float | None = 0.3) -> PairRow:
@@ -50,35 +45,6 @@ def summary(rows: list[PairRow], seconds: float = 4.0, computed: int = 1000, ask
 
 def page(rows: list[PairRow]) -> Page:
     return Page(render(rows, summary(rows), title="A title"))
-
-
-class Page(HTMLParser):
-    """A page's tags with their attributes, and the text of its stories."""
-
-    def __init__(self, source: str) -> None:
-        super().__init__()
-        self.source = source
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.stories: list[str] = []
-        self._inside = False
-        self.feed(source)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = {name: value or "" for name, value in attrs}
-        self.tags.append((tag, attributes))
-        if attributes.get("class") == "text":
-            self.stories.append("")
-            self._inside = True
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside = self._inside and tag != "div"
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.stories[-1] += data
-
-    def all(self, tag: str, kind: str | None = None) -> list[dict[str, str]]:
-        return [found for name, found in self.tags if name == tag and kind in (None, *found.get("class", "").split())]
 
 
 def text(rows: list[PairRow], width: int) -> str:

@@ -13,7 +13,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard, CanaryMeasurement, measure_canaries, read_canaries
 from adjudge.rewards.words import count_words
-from tests.rewards.guards.made import CANARIES, Made, rank
+from tests.rewards.guards.made_reward import CANARIES, Made, rank
 
 
 def test_the_shipped_canaries_are_whole_and_cannot_be_ordered_by_length() -> None:

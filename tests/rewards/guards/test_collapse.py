@@ -15,7 +15,7 @@ from adjudge.rewards.gates import FormatReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.collapse import CollapseGuard, entropy
 from adjudge.rewards.reward import GroupReward
-from tests.rewards.guards.made import rewarded
+from tests.rewards.guards.made_reward import rewarded
 
 
 def seen(guard: CollapseGuard, *rows: list[float | None]) -> dict[str, float]:

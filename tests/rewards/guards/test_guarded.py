@@ -33,7 +33,7 @@ from adjudge.rewards.section_reward import SectionReward
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.trainers.scoring import Scorer
 from adjudge.rewards.words import count_words
-from tests.rewards.guards.made import CANARIES, Made, of_words, rank, rewarded
+from tests.rewards.guards.made_reward import CANARIES, Made, of_words, rank, rewarded
 
 GROUPS = [of_words(1, 2, 3), of_words(2, 4)]
 

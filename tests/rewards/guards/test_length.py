@@ -8,7 +8,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.guards.length import LengthGuard
-from tests.rewards.guards.made import of_words, rewarded
+from tests.rewards.guards.made_reward import of_words, rewarded
 
 
 def watched(slope: float, noise: float = 0.02, groups: int = 32, **how: float) -> LengthGuard:

@@ -19,7 +19,7 @@ from adjudge.rewards.guards.length_free import LengthFree, LengthState
 from adjudge.rewards.section_reward import SectionReward
 from adjudge.rewards.trainers.measures import measures_of
 from adjudge.rewards.words import count_words
-from tests.rewards.guards.made import Made, of_words
+from tests.rewards.guards.made_reward import Made, of_words
 
 GROUPS = [of_words(1, 2, 3), of_words(2, 4)]
 BY_HAND = {1: 1.0, 2: 2.0, 3: 4.0}
@@ -147,7 +147,7 @@ def test_abstentions_and_group_means_stay(rows: list[list[tuple[int, float | Non
 
     class Table(Made):
         def score_groups(self, groups):  # type: ignore[no-untyped-def]
-            from tests.rewards.guards.made import rewarded
+            from tests.rewards.guards.made_reward import rewarded
 
             return [rewarded(values[int(group.prompt)]) for group in groups]
 

@@ -29,11 +29,6 @@ GOOD = "Both are fine. <ANSWER> 4 </ANSWER> | <ANSWER> 2 </ANSWER>"
 USUAL: dict[str, Any] = {"form": ANSWER, "attempts": 3, "n": 1, "seed": 0, "min_mass": 0.0}
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
-
-
 def reasoned(engine: Any, sampling: Sampling = SAMPLING, **how: Any) -> Reasoned:
     return Reasoned(engine, sampling, **USUAL | how)
 

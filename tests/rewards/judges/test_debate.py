@@ -73,15 +73,15 @@ def test_a_doubt_has_the_debate_held_once_more(
     assert verdict.analysis is not None
     assert verdict.analysis["positive"] == ('{"positive point": "said 0"}', '{"positive point": "said 1"}')
     assert len(set(engine.seeds)) == 4
-    assert "An earlier ruling" not in engine.ruled[0] and "An earlier ruling" in engine.ruled[2]
-    assert "negative point: said 1" in engine.ruled[2] and "said 0" not in engine.ruled[2]
+    assert "An earlier ruling" not in engine.scored[0] and "An earlier ruling" in engine.scored[2]
+    assert "negative point: said 1" in engine.scored[2] and "said 0" not in engine.scored[2]
 
 
 def test_how_sure_an_override_must_be_is_the_users(wide: Engine) -> None:
     for override, score, asked in ((0.5, 0.4, 2), (0.59, 0.4, 2), (0.61, 0.9, 4)):
         engine = Rulings(wide, lambda agent, shown: 0.9 if agent == "judge" else 0.4)
         [verdict] = judge_of(engine, override=override).judge(ITEMS[:1])
-        assert verdict.score == pytest.approx(score) and len(engine.ruled) == asked
+        assert verdict.score == pytest.approx(score) and len(engine.scored) == asked
 
 
 def test_a_review_exactly_as_sure_as_it_must_be_overrides(wide: Engine) -> None:
@@ -97,7 +97,7 @@ def test_rulings_are_read_at_their_slots_as_plain_transformers_does(wide: Engine
     engine = Rulings(wide)
     [verdict] = judge_of(engine, index(), override=0.5).judge(ITEMS[:1])
     reference = open_reference(WIDE)
-    for name, shown in zip(("judge", "reflect"), engine.ruled, strict=True):
+    for name, shown in zip(("judge", "reflect"), engine.scored, strict=True):
         assert shown.endswith("assistant\nRuling: <ANSWER> ") and agent_of(shown) == name
         logprobs = next_logprobs(reference, wide.tokenizer.encode(shown, True))
         chances = logprobs[[wide.tokenizer.encode(label, True)[0] for label in GOOD.labels]].exp()
@@ -110,7 +110,7 @@ def test_every_agent_reads_those_before_it(wide: Engine) -> None:
     engine = Rulings(wide, lambda agent, shown: 0.9)
     [verdict] = judge_of(engine, index(), k=2).judge(ITEMS[:1])
     positive, negative = engine.asked
-    judge, reflect = engine.ruled
+    judge, reflect = engine.scored
     retrieved = "1. A toast.\nTo us!\n\n2. A wish.\nSleep well."  # its own text is not among them
     for shown in (positive, negative, judge, reflect):
         assert "Good morning 0." in shown and retrieved in shown
@@ -129,14 +129,14 @@ def test_every_agent_reads_those_before_it(wide: Engine) -> None:
 def test_all_agents_of_a_debate_share_its_beginning(wide: Engine) -> None:
     engine = Rulings(wide, lambda agent, shown: 0.9)
     judge_of(engine, index()).judge(ITEMS[:1])
-    beginnings = {shown[: shown.index("[Text ends]")] for shown in engine.asked + engine.ruled}
+    beginnings = {shown[: shown.index("[Text ends]")] for shown in engine.asked + engine.scored}
     assert len(beginnings) == 1
 
 
 def test_in_the_papers_layout_the_task_comes_first_and_only_the_sides_see_examples(wide: Engine) -> None:
     engine = Rulings(wide, lambda agent, shown: 0.9)
     judge_of(engine, index(), layout="paper").judge(ITEMS[:1])
-    for shown in engine.asked + engine.ruled:
+    for shown in engine.asked + engine.scored:
         assert shown.index("Your part is") < shown.index("Good morning 0.")
         assert ("Sleep well." in shown) == (agent_of(shown) in ("positive", "negative"))
 
@@ -167,11 +167,11 @@ def test_each_agent_can_be_left_out(wide: Engine, left_out: str) -> None:
     """Without the judge the reflect agent rules, in the judge's words."""
     engine = Rulings(wide, lambda agent, shown: 0.8)
     [verdict] = judge_of(engine, index(), without=[left_out]).judge(ITEMS[:1])
-    said = {agent_of(shown) for shown in engine.asked + engine.ruled}
+    said = {agent_of(shown) for shown in engine.asked + engine.scored}
     expected = {"positive", "negative", "judge", "reflect"} - {left_out}
     assert said == (expected if left_out != "judge" else {"positive", "negative", "judge"})
     assert verdict.score == pytest.approx(0.8) and list(weights(verdict).values()).count(1.0) == 1
-    last = engine.ruled[-1]
+    last = engine.scored[-1]
     assert ("Sleep well." in last) == (left_out != "retrieval")
     for side in ("positive", "negative"):
         assert (f"{side} point" in last) == (left_out != side)
@@ -183,7 +183,7 @@ def test_the_judge_alone_reads_nothing_but_the_text(wide: Engine) -> None:
     engine = Rulings(wide, lambda agent, shown: 0.8)
     [verdict] = judge_of(engine, index(), without=["retrieval", "positive", "negative", "reflect"]).judge(ITEMS[:1])
     assert verdict.score == pytest.approx(0.8) and verdict.analysis is None and engine.asked == []
-    assert "what has been said" not in engine.ruled[0]
+    assert "what has been said" not in engine.scored[0]
 
 
 # ---- nothing depends on company
@@ -227,7 +227,7 @@ def test_a_killed_run_goes_on_with_what_was_under_way(wide: Engine, tmp_path: Pa
         next(stopped), next(stopped), stopped.close()
         engine = Rulings(wide, lambda agent, shown: 0.9)
         assert judge_of(engine, journal=journal).judge(ITEMS) == expected
-        assert len(engine.asked) == 2 * 2 and len(engine.ruled) == 2 * 2
+        assert len(engine.asked) == 2 * 2 and len(engine.scored) == 2 * 2
 
 
 def test_the_key_changes_with_everything_that_decides_the_verdict(wide: Engine) -> None:

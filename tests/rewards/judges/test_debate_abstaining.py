@@ -28,7 +28,7 @@ def test_a_side_that_says_nothing_readable_ends_its_debate_alone(wide: Engine, s
     assert [verdict.abstained for verdict in verdicts] == [None, "unparsable", None, None]
     assert verdicts[1].breakdown == {side: Part(None, 1.0, abstained="unparsable")}
     assert sum("morning 1" in shown and agent_of(shown) == side for shown in engine.asked) == 3
-    assert not any("morning 1" in shown for shown in engine.ruled)
+    assert not any("morning 1" in shown for shown in engine.scored)
     assert verdicts[1].analysis is not None and verdicts[1].analysis[side] == ("no",)
 
 

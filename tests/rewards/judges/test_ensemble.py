@@ -24,11 +24,6 @@ NAMES = [f"story-{n}" for n in range(40)]
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
-@pytest.fixture(scope="module")
 def judge(tiny: Engine) -> PairwiseJudge:
     return PairwiseJudge(tiny, HANNA[:2], orders="ab")
 

@@ -22,11 +22,6 @@ ITEMS = [Item(prompt=f"Prompt {n}.", response=f"Story number {n}.", id=f"s{n}") 
 ASPECTS = (Aspect("wit", "Is it funny?", 3.0), Aspect("end", "Does it end well?"))
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-
-
 def test_a_verdict_is_the_mean_of_the_ensembles_scores_in_any_company(tiny: Engine) -> None:
     pairwise = PairwiseJudge(tiny, ASPECTS, orders="ab")
     judge, subjects = EnsembleJudge(pairwise), accompanied(ITEMS, partners=2)

@@ -140,11 +140,6 @@ JUDGES = [
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.1)
-
-
-@pytest.fixture(scope="module")
 def rewarding() -> Engine:
     return Engine("dummy:tiny-qwen3-reward", kv_cache_gb=0.1)
 

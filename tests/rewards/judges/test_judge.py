@@ -18,7 +18,7 @@ from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.judges.scalar import ScalarJudge
 from adjudge.rewards.verdict import Item, Pair
-from tests.rewards.judged import WrittenJudge, WrittenPairJudge
+from tests.rewards.written_judges import WrittenJudge, WrittenPairJudge
 
 ITEM = Item(prompt="Write.", response="A story.", id="mine")
 

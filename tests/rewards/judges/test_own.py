@@ -23,7 +23,7 @@ from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.judges.principle import PrincipleJudge
 from adjudge.rewards.specification import JudgeSource
 from adjudge.rewards.verdict import Item
-from tests.rewards.judges.homework import DIGITS, ITEM, TINY, Homework
+from tests.rewards.judges.homework import DIGITS, ITEM, Homework
 from tests.rewards.scripted import ScriptedEngine
 
 
@@ -41,11 +41,6 @@ class Unranged(Homework):
 
 class Boundless(Unranged):
     range = (-math.inf, math.inf)
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
 
 
 def test_a_verdict_has_a_part_for_each_question_and_their_mean_or_what_its_author_makes_of_them(tiny: Engine) -> None:

@@ -27,12 +27,6 @@ from adjudge.rewards.tournament_reward import TournamentReward
 from adjudge.rewards.verdict import Item, Review
 from tests.rewards.judges.homework import TINY, Homework
 
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
-
-
 MODULE = """
 from adjudge import DebateJudge, OwnJudge, PersonalJudge, PointwisePairJudge, PrincipleJudge, RubricJudge, TreeJudge
 

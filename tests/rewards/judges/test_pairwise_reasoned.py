@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import stdev
 from typing import Any
@@ -14,10 +13,10 @@ import msgspec
 import pytest
 
 from adjudge.engine.engine import Engine
-from adjudge.engine.face import AnyLabels, AnyPrompt
 from adjudge.engine.remote.remote_engine import RemoteEngine
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
+from adjudge.engine.text.labels import Labels
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.asking import Answer
 from adjudge.rewards.judges.aspects import HANNA, Aspect
@@ -25,16 +24,11 @@ from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge
 from adjudge.rewards.judges.preference import sigmoid
 from adjudge.rewards.verdict import Pair, PairVerdict
 from tests.engine.remote.peer import Peer
-from tests.rewards.scripted import Script, ScriptedEngine
+from tests.rewards.scripted import Grade, Script, ScriptedEngine
 
 SHORT = Sampling(max_tokens=6, temperature=1.0)
 PAIRS = [Pair(a=f"A story {n}.", b=f"Another tale {n}.", prompt="Tell one.", id=str(n)) for n in range(5)]
 GOOD = "Both are fine. <ANSWER> 4 </ANSWER> | <ANSWER> 2 </ANSWER>"
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine("dummy:tiny-llama", kv_cache_gb=0.2)
 
 
 def good(shown: str, before: int) -> str:
@@ -113,30 +107,25 @@ def test_a_verdict_that_only_came_too_late_is_asked_for_again(tiny: Engine, tmp_
 # ---- position bias
 
 
-class BiasedEngine(ScriptedEngine):
+def biased(quality: dict[str, float], bias: float) -> Grade:
     """The first story scores 4 or else 2, the second always 3: the log-odds are the difference in quality + `bias`."""
 
-    def __init__(self, engine: Engine, quality: dict[str, float], bias: float) -> None:
-        super().__init__(engine, good)
-        self.quality, self.bias = quality, bias
+    def grade(prompt: str, _: Labels) -> Score:
+        shown, _, written = prompt.rpartition("assistant\n")
+        first, second = sorted(quality, key=shown.index)
+        likely = sigmoid(quality[first] - quality[second] + bias)
+        chances = {1: [0, 1 - likely, 0, likely, 0], 2: [0, 0, 1, 0, 0]}[written.count("<ANSWER>")]
+        full = [math.log(0.9 * p) if p else -math.inf for p in chances]
+        return Score.of(SCALE.labels, full, SCALE.numbers, 1)
 
-    def score_iter(
-        self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **how: Any
-    ) -> Iterator[tuple[int, Score]]:
-        for place, prompt in enumerate(prompts):
-            shown, _, written = self.tokenizer.decode(self.tokenizer.prompt(prompt)).rpartition("assistant\n")
-            first, second = sorted(self.quality, key=shown.index)
-            likely = sigmoid(self.quality[first] - self.quality[second] + self.bias)
-            chances = {1: [0, 1 - likely, 0, likely, 0], 2: [0, 0, 1, 0, 0]}[written.count("<ANSWER>")]
-            full = [math.log(0.9 * p) if p else -math.inf for p in chances]
-            yield place, Score.of(SCALE.labels, full, SCALE.numbers, 1)
+    return grade
 
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_an_additive_position_bias_cancels_exactly_and_is_reported(tiny: Engine, n: int) -> None:
     pair = Pair(a="The sea.", b="The hill.", prompt="p")
     for bias in (-4.0, 0.0, 0.3, 5.0):
-        engine = BiasedEngine(tiny, {"The sea.": 1.2, "The hill.": 0.5}, bias)
+        engine = ScriptedEngine(tiny, good, biased({"The sea.": 1.2, "The hill.": 0.5}, bias))
         [verdict] = PairwiseJudge(engine, HANNA[:2], mode="reasoned", sampling=SHORT, n=n).compare([pair])
         assert verdict.preference == pytest.approx(sigmoid(0.7), abs=1e-12)
         assert verdict.bias == pytest.approx(bias, abs=1e-12)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
-from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.asking import Answer
 from adjudge.rewards.judges.aspects import PERSE, Aspect
 from adjudge.rewards.judges.personal import (
@@ -24,8 +24,9 @@ from adjudge.rewards.judges.personal import (
     last_reviews,
 )
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.verdict import Comparison, Item, Pair, PairVerdict, Part, Review, Verdict
+from adjudge.rewards.verdict import Comparison, Item, Pair, PairVerdict, Part, Review
 from tests.engine.reference import next_logprobs, open_reference
+from tests.rewards.judges.company import assert_same_in_any_company
 from tests.rewards.scripted import ScriptedEngine
 
 TINY = "dummy:tiny-llama"
@@ -40,11 +41,6 @@ CHOSEN = (
 )
 PAIRS = [Pair(a=f"This plot {n}.", b="That plot.", prompt="Tell one.", id=str(n), reviews=CHOSEN) for n in range(3)]
 GOOD = "They would like it. <ANSWER> 7 </ANSWER>"
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
 
 
 def shown(judge: Any, subject: Any, question: int = 0) -> str:
@@ -338,20 +334,9 @@ def test_unknown_orders_are_refused(tiny: Engine) -> None:
 
 
 def test_verdicts_are_journaled_and_do_not_depend_on_order_or_windows(tiny: Engine, tmp_path: Path) -> None:
-    items, pairs = PersonalJudge(tiny, **ANY), PersonalPairJudge(tiny, PERSE[:2], **ANY)
-    scores, choices = items.judge(ITEMS), pairs.compare(PAIRS)
-    assert len({verdict.score for verdict in scores}) == len(ITEMS)
-    assert items.judge(ITEMS[::-1]) == scores[::-1] and pairs.compare(PAIRS[::-1]) == choices[::-1]
-    assert list(items.judge_iter(iter(ITEMS), 2)) == scores and list(pairs.compare_iter(iter(PAIRS), 1)) == choices
-    with Journal(tmp_path / "j") as journal:
-        assert PersonalJudge(tiny, journal=journal, **ANY).judge(ITEMS[:2]) == scores[:2]
-        kept = msgspec.json.decode(journal.get([scores[0].key])[scores[0].key], type=Verdict)
-        assert kept.score == scores[0].score
-        PersonalPairJudge(tiny, PERSE[:2], journal=journal, **ANY).compare(PAIRS[:2])
-        asked = tiny.stats.prompts
-        assert PersonalJudge(tiny, journal=journal, **ANY).judge(ITEMS) == scores
-        assert PersonalPairJudge(tiny, PERSE[:2], journal=journal, **ANY).compare(PAIRS) == choices
-        assert tiny.stats.prompts - asked == 2 + 4
+    items, pairs = partial(PersonalJudge, tiny, **ANY), partial(PersonalPairJudge, tiny, PERSE[:2], **ANY)
+    assert_same_in_any_company(items, ITEMS, tiny, tmp_path / "j", asked=len(ITEMS) - 1)
+    assert_same_in_any_company(pairs, PAIRS, tiny, tmp_path / "j", asked=4 * (len(PAIRS) - 1))
 
 
 def test_the_key_of_a_rating_changes_with_everything_that_decides_it(tiny: Engine) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,15 @@ from adjudge.rewards.judges.aspects import HANNA, STORYER, Aspect
 from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.judges.pointwise import PointwiseJudge, PointwisePairJudge
 from adjudge.rewards.judges.preference import log_odds, sigmoid
-from adjudge.rewards.verdict import Item, Pair, Part, Verdict
+from adjudge.rewards.verdict import Item, Pair, Part
 from tests.engine.reference import next_logprobs, open_reference
+from tests.rewards.judges.company import assert_same_in_any_company
 from tests.rewards.scripted import ScriptedEngine
 
 TINY = "dummy:tiny-llama"
 SHORT = Sampling(max_tokens=6, temperature=1.0)
 ITEMS = [Item(prompt="Tell one.", response=f"A story {n}.", id=str(n)) for n in range(5)]
 GOOD = "It is fine. <ANSWER> 4 </ANSWER>"
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
 
 
 def test_every_aspect_is_scored_as_plain_transformers_does_at_its_answer_slot(tiny: Engine) -> None:
@@ -130,18 +127,8 @@ def test_low_mass_abstains_and_says_how_low(tiny: Engine) -> None:
 
 
 def test_verdicts_are_journaled_and_do_not_depend_on_order_or_windows(tiny: Engine, tmp_path: Path) -> None:
-    judge = PointwiseJudge(tiny, HANNA[:2])
-    expected = judge.judge(ITEMS)
-    assert len({verdict.score for verdict in expected}) == len(ITEMS)
-    assert judge.judge(ITEMS[::-1]) == expected[::-1]
-    assert list(judge.judge_iter(iter(ITEMS), window=2)) == expected
-    with Journal(tmp_path / "j") as journal:
-        kept = PointwiseJudge(tiny, HANNA[:2], journal=journal)
-        first = next(kept.judge_iter(ITEMS, window=1))
-        assert msgspec.json.decode(journal.get([first.key])[first.key], type=Verdict).score == first.score
-        asked = tiny.stats.prompts
-        assert kept.judge(ITEMS) == expected
-        assert tiny.stats.prompts - asked == 2 * (len(ITEMS) - 1)
+    judge_of = partial(PointwiseJudge, tiny, HANNA[:2])
+    assert_same_in_any_company(judge_of, ITEMS, tiny, tmp_path / "j", asked=2 * (len(ITEMS) - 1))
 
 
 def test_the_key_changes_with_everything_that_decides_the_verdict(tiny: Engine) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +11,16 @@ import pytest
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
-from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.principle import GOOD, PrincipleJudge, default_principles, read_principles
 from adjudge.rewards.verdict import Item, Part
 from tests.engine.reference import next_logprobs, open_reference
+from tests.rewards.judges.company import assert_same_in_any_company
 from tests.rewards.scripted import ScriptedEngine
 
 TINY = "dummy:tiny-llama"
 SHORT = Sampling(max_tokens=6, temperature=1.0)
 ITEMS = [Item(prompt="A greeting.", response=f"Good morning {n}.", id=str(n)) for n in range(4)]
 TWO = ("Be kind.", "Be brief.")
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
 
 
 def judge_of(engine: Any, principles: Any = TWO, **how: Any) -> PrincipleJudge:
@@ -117,17 +113,7 @@ def test_what_is_no_judgement_is_asked_again_and_then_abstains(tiny: Engine, tex
 
 
 def test_verdicts_are_journaled_and_do_not_depend_on_order_or_windows(tiny: Engine, tmp_path: Path) -> None:
-    judge = judge_of(tiny)
-    expected = judge.judge(ITEMS)
-    assert len({verdict.score for verdict in expected}) == len(ITEMS)
-    assert judge.judge(ITEMS[::-1]) == expected[::-1]
-    assert list(judge.judge_iter(iter(ITEMS), window=2)) == expected
-    with Journal(tmp_path / "j") as journal:
-        kept = judge_of(tiny, journal=journal)
-        next(kept.judge_iter(ITEMS, window=1))
-        asked = tiny.stats.prompts
-        assert kept.judge(ITEMS) == expected
-        assert tiny.stats.prompts - asked == len(ITEMS) - 1
+    assert_same_in_any_company(partial(judge_of, tiny), ITEMS, tiny, tmp_path / "j", asked=len(ITEMS) - 1)
 
 
 def test_the_key_changes_with_everything_that_decides_the_verdict(tiny: Engine) -> None:

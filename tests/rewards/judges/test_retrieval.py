@@ -35,11 +35,6 @@ def responses(found: Retrieved) -> list[str]:
     return [example.response for example in found.examples]
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
-
-
 def test_examples_come_by_the_cosine_of_their_prompts_nearest_first() -> None:
     index = Index(examples(*POINTS), compass)
     [found] = index.nearest(["nearly north"], ["?"], 4)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -10,13 +11,13 @@ import pytest
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
-from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.published_rubrics import IGNITING, SIX
 from adjudge.rewards.judges.rubric import Criterion, Level, Rubric
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.judges.rubric_scoring import Chances, marks_of, mean, reward
 from adjudge.rewards.verdict import Item, Part, RubricVerdict
 from tests.engine.reference import next_logprobs, open_reference
+from tests.rewards.judges.company import assert_same_in_any_company
 from tests.rewards.scripted import ScriptedEngine
 
 TINY = "dummy:tiny-llama"
@@ -26,11 +27,6 @@ HALVES = tuple(Level(score, score, f"words {score}") for score in (0, 0.5, 1))
 TEN = Rubric((Criterion("plot", "Does it hold?", points=9), Criterion("style", "Its own?", levels=HALVES)), points=10)
 OWN = Rubric((Criterion("facts", "Are they right?", points=2), Criterion("tone", "Is it kind?", points=2)))
 LOOSE: dict[str, Any] = {"min_mass": 0.0}  # random weights give labels little mass
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
 
 
 def chances(verdict: RubricVerdict) -> list[Chances]:
@@ -234,18 +230,8 @@ def test_a_criterion_that_abstains_makes_the_text_abstain_if_it_counts_or_may_ve
 
 def test_verdicts_are_journaled_and_do_not_depend_on_order_or_windows(tiny: Engine, tmp_path: Path) -> None:
     items = [*ITEMS[:3], msgspec.structs.replace(ITEMS[3], rubric=OWN)]
-    judge = RubricJudge(tiny, IGNITING, **LOOSE)
-    expected = judge.judge(items)
-    assert len({verdict.score for verdict in expected}) == len(items)
-    assert judge.judge(items[::-1]) == expected[::-1]
-    assert list(judge.judge_iter(iter(items), window=1)) == expected
-    with Journal(tmp_path / "j") as journal:
-        kept = RubricJudge(tiny, IGNITING, journal=journal, **LOOSE)
-        first = next(kept.judge_iter(items, window=1))
-        assert msgspec.json.decode(journal.get([first.key])[first.key], type=RubricVerdict).score == first.score
-        asked = tiny.stats.prompts
-        assert kept.judge(items) == expected
-        assert tiny.stats.prompts - asked == 2 * 5 + 2
+    judge_of = partial(RubricJudge, tiny, IGNITING, **LOOSE)
+    assert_same_in_any_company(judge_of, items, tiny, tmp_path / "j", asked=2 * 5 + 2)
 
 
 def test_the_key_changes_with_everything_that_decides_the_verdict(tiny: Engine) -> None:

@@ -15,11 +15,6 @@ TINY = "dummy:tiny-llama"
 SHORT = Sampling(max_tokens=64, temperature=1.0)
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
-
-
 def write_one(engine: Engine, script: Script | str | tuple[str, Any], **how: Any) -> tuple[Statement, ScriptedEngine]:
     scripted = ScriptedEngine(engine, script if callable(script) else lambda shown, before: script)
     [(name, statement)] = Statements(scripted, SHORT, **how).write({"n": Prompt.template("Merits? ")})

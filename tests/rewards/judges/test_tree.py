@@ -11,15 +11,11 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.tree import TreeJudge
 from adjudge.rewards.judges.tree_nodes import CONTENT, TREE
-from adjudge.rewards.verdict import Part, Verdict
+from adjudge.rewards.verdict import Part
 from tests.engine.reference import next_logprobs, open_reference
+from tests.rewards.judges.company import assert_same_in_any_company
 from tests.rewards.scripted import ScriptedEngine
 from tests.rewards.writings import ITEM, ITEMS, PATHS, SHORT, TINY, WEIGHED, review, scores_of, writer
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
 
 
 def test_every_leaf_is_scored_as_plain_transformers_does_at_its_answer_slot(tiny: Engine) -> None:
@@ -157,20 +153,11 @@ def test_all_questions_about_an_instruction_share_what_comes_first(tiny: Engine)
 
 
 def test_verdicts_are_journaled_and_do_not_depend_on_order_or_windows(tiny: Engine, tmp_path: Path) -> None:
-    how: Any = {"min_mass": 0, "without": ["format"], "weights": "generated"}
-    engine = ScriptedEngine(tiny, writer(review), last_first=True)
-    judge = TreeJudge(engine, **how)
-    expected = judge.judge(ITEMS)
-    assert len({verdict.score for verdict in expected}) == len(ITEMS)
-    assert TreeJudge(ScriptedEngine(tiny, writer(review)), **how).judge(ITEMS[::-1]) == expected[::-1]
-    assert list(judge.judge_iter(iter(ITEMS), window=2)) == expected
-    with Journal(tmp_path / "j") as journal:
-        kept = TreeJudge(engine, **how, journal=journal)
-        first = next(kept.judge_iter(ITEMS, window=1))
-        assert msgspec.json.decode(journal.get([first.key])[first.key], type=Verdict).score == first.score
-        asked = tiny.stats.prompts
-        assert kept.judge(ITEMS) == expected
-        assert tiny.stats.prompts - asked == 6 * (len(ITEMS) - 1)
+    def judge_of(journal: Journal | None) -> TreeJudge:
+        engine = ScriptedEngine(tiny, writer(review), last_first=journal is None)
+        return TreeJudge(engine, min_mass=0, without=["format"], weights="generated", journal=journal)
+
+    assert_same_in_any_company(judge_of, ITEMS, tiny, tmp_path / "j", asked=6 * (len(ITEMS) - 1))
 
 
 def test_the_key_changes_with_everything_that_decides_the_verdict(tiny: Engine) -> None:

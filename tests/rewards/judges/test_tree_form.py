@@ -13,12 +13,7 @@ from adjudge.rewards.judges.tree import TreeJudge
 from adjudge.rewards.judges.tree_nodes import CONTENT
 from adjudge.rewards.verdict import Part
 from tests.rewards.scripted import ScriptedEngine
-from tests.rewards.writings import ITEM, PATHS, SHORT, TINY, Written, review, scores_of, writer
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
+from tests.rewards.writings import ITEM, PATHS, SHORT, Written, review, scores_of, writer
 
 
 def test_a_genre_decides_the_leaves_of_the_fixed_form_alone(tiny: Engine) -> None:

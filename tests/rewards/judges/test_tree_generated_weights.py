@@ -13,12 +13,7 @@ from adjudge.rewards.judges.tree import TreeJudge
 from adjudge.rewards.judges.tree_nodes import CONTENT, FORMAT
 from adjudge.rewards.verdict import Item, Part
 from tests.rewards.scripted import ScriptedEngine
-from tests.rewards.writings import FORMATTED, ITEM, ITEMS, TINY, WEIGHED, Written, review, scores_of, writer
-
-
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
+from tests.rewards.writings import FORMATTED, ITEM, ITEMS, WEIGHED, Written, review, scores_of, writer
 
 
 def test_generated_weights_are_written_once_for_an_instruction_and_used(tiny: Engine) -> None:

@@ -18,11 +18,6 @@ NAMES = ("a", "b")
 GOOD, OTHER = '{"a": 0.25, "b": 0.75}', '{"a": 1.2, "b": -0.2}'
 
 
-@pytest.fixture(scope="module")
-def tiny() -> Engine:
-    return Engine(TINY, kv_cache_gb=0.2)
-
-
 def word(instruction: str, names: Any) -> Prompt:
     return Prompt((Segment(f"Weigh {' '.join(names)} for: ", trusted=True), Segment(instruction)))
 

@@ -24,7 +24,7 @@ from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.layer import layers_of
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.trl import TrlReward, for_trl
-from tests.rewards.guards.made import CANARIES
+from tests.rewards.guards.made_reward import CANARIES
 from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, Trips, fails_on_second
 
 PROMPTS = ["Tell one.", "Tell one.", "Tell two.", "Tell two.", "Tell three.", "Tell three."]

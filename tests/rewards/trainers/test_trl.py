@@ -22,7 +22,7 @@ from adjudge.rewards.layer import learning
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.measures import REASONS
 from adjudge.rewards.trainers.trl import AsyncTrlReward, TrlReward, for_trl, shares
-from tests.rewards.guards.made import CANARIES
+from tests.rewards.guards.made_reward import CANARIES
 from tests.rewards.trainers.processes import NOTES, PROMPTS, STORIES, TURNS, in_two_processes, levelled, no_time_for
 from tests.rewards.trainers.rewards import Judged, Patient, Relative, Told, fails_on_second
 

@@ -145,7 +145,7 @@ def test_a_run_that_was_killed_in_a_debate_asks_for_nothing_twice(wide: Engine, 
     _, expected = judge_candidates(judge_of(alone), candidates)
     assert verdicts == expected
     assert len(first.asked) == 8 and second.asked == []  # both sides of four debates
-    assert sorted(second.ruled) == sorted(shown for shown in alone.ruled if "Your part is to review" in shown)
+    assert sorted(second.scored) == sorted(shown for shown in alone.scored if "Your part is to review" in shown)
 
 
 @pytest.mark.parametrize(

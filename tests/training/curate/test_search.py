@@ -140,7 +140,7 @@ def test_a_run_that_was_killed_asks_for_nothing_twice(wide: Engine, tmp_path: Pa
     with Journal(tmp_path / "other") as book:
         assert rounds == run(search_of(alone, book))
     assert sorted(first.asked + second.asked) == sorted(alone.asked)
-    assert sorted(first.judged + second.judged) == sorted(alone.judged)
+    assert sorted(first.scored + second.scored) == sorted(alone.scored)
     assert len(first.asked) == when
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
-from adjudge.engine.face import AnyLabels, AnyPrompt
+from adjudge.engine.face import AnyPrompt
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
+from adjudge.engine.text.labels import Labels
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.principle import PrincipleJudge
 from adjudge.rewards.verdict import Item
@@ -56,12 +57,17 @@ def act(shown: str, before: int) -> str:
     return json.dumps({"principles": [*known, *(one for one in new if one not in known)]})
 
 
-class World(ScriptedEngine):
-    """Judges a text bad where a principle names its flaw; `judged` notes the texts, `done` counts the agents' texts."""
+def judge(shown: str, _: Labels) -> Score:
+    """A text is bad where a principle names its flaw."""
+    seen = any(f"a {flaw} text" in shown and f"No {flaw} texts" in shown for flaw in FLAWS)
+    return score_of(None if "a dumb text" in shown else 0.1 if seen else 0.9)
 
-    def __init__(self, engine: Engine, script: Script = act, **how: Any) -> None:
-        super().__init__(engine, script, **how)
-        self.judged: list[str] = []
+
+class World(ScriptedEngine):
+    """`done` counts the agents' texts."""
+
+    def __init__(self, engine: Engine, script: Script = act) -> None:
+        super().__init__(engine, script, judge)
 
     @property
     def done(self) -> dict[str, int]:
@@ -78,15 +84,6 @@ class World(ScriptedEngine):
         """One text at a time: what went out before a kill has been kept."""
         for place, (prompt, seed) in enumerate(zip(prompts, seeds or (), strict=True)):
             yield from ((place, text) for _, text in super().generate_iter([prompt], sampling, seeds=[seed], **how))
-
-    def score_iter(
-        self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **how: Any
-    ) -> Iterator[tuple[int, Score]]:
-        for place, prompt in enumerate(prompts):
-            shown = self.tokenizer.decode(self.tokenizer.prompt(prompt))
-            self.judged.append(shown)
-            seen = any(f"a {flaw} text" in shown and f"No {flaw} texts" in shown for flaw in FLAWS)
-            yield place, score_of(None if "a dumb text" in shown else 0.1 if seen else 0.9)
 
 
 def labelled(count: int = 20, flaw: str = "dull") -> list[Labelled]:

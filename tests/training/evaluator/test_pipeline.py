@@ -17,7 +17,7 @@ from adjudge.training.sft import train_sft
 from adjudge.training.sft_recipe import SftRecipe
 from adjudge.training.stages import write_stage
 from tests.jsonl import write_lines
-from tests.training.evolve.known import line, rationale
+from tests.training.evolve.known_engine import line, rationale
 from tests.training.runs import curve
 
 TINY = {"model": "dummy:tiny-llama", "method": "lora", "lora": {"rank": 4}, "dtype": "float32"}

@@ -18,7 +18,7 @@ from adjudge.training.prompts import asked
 from adjudge.training.recipe import Data
 from adjudge.training.stages import write_stage
 from tests.jsonl import write_lines
-from tests.training.evolve.known import ASPECT, line, rationale
+from tests.training.evolve.known_engine import ASPECT, line, rationale
 
 WIT = Aspect(ASPECT["aspect"], ASPECT["definition"])
 

@@ -18,8 +18,7 @@ from adjudge.training.evolve.synthesis import synthesize
 from adjudge.training.stages import Texts
 from tests.jsonl import write_lines
 from tests.rewards.scripted import ScriptedEngine
-from tests.training.evolve.known import KnownEngine, line, rationale
-from tests.training.evolve.test_filters import HOSTILE
+from tests.training.evolve.known_engine import HOSTILE, KnownEngine, line, rationale
 
 WIT = Aspect("wit", "Is it funny?")
 STORIES = [Rated("x", "p", "Xylophones.", {"wit": (2,)}), Rated("y", "p", "Yaks.", {"wit": (5,)})]

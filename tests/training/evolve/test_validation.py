@@ -15,7 +15,7 @@ from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.validation import Validated, stages_of, validate, validation_table
 from tests.jsonl import write_lines
 from tests.rewards.scripted import ScriptedEngine
-from tests.training.evolve.known import KnownEngine, rationale
+from tests.training.evolve.known_engine import KnownEngine, rationale
 
 SAME = {"id_a": "a", "id_b": "b"}
 LEFT_OUT = {"reason": "r"}

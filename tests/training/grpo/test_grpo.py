@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -242,18 +243,20 @@ NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no syst
 OPEN = PLAIN + "{{ '<think>\\n' if add_generation_prompt }}"
 DATED = "{{ strftime_now('%d %b %Y') }}|" + PLAIN
 THINKING = PLAIN + "{{ '<nothing>' if enable_thinking is false else '<think>' }}"
-ASKED = {  # a chat template, what its policy is asked, and what it is asked that is to think
+ASKED: dict[str, tuple[Any, ...]] = {  # a chat template, what its policy is asked, and what one is that is to think
     "parts": (PARTS, "Be brief.|Hi.|", "Be brief.|Hi.|"),
-    "no system": (NO_SYSTEM, "Be brief.\n\nHi.|", "Be brief.\n\nHi.|"),
+    "no system": (NO_SYSTEM, "Be brief.\n\nHi.|"),
     "open thought": (OPEN, "Be brief.|Hi.|<think>\n\n</think>\n\n", "Be brief.|Hi.|<think>\n"),
-    "day": (DATED, "26 Jul 2024|Be brief.|Hi.|", "26 Jul 2024|Be brief.|Hi.|"),
+    "day": (DATED, "26 Jul 2024|Be brief.|Hi.|"),
     "thinking": (THINKING, "Be brief.|Hi.|<nothing>", "Be brief.|Hi.|<think>"),
-    "no chat": (None, "<|im_start|>Hi.", "<|im_start|>Hi."),
+    "no chat": (None, "<|im_start|>Hi."),
 }
 
 
-@pytest.mark.parametrize("thinks", [False, True], ids=["", "thinks"])
-@pytest.mark.parametrize("kind", ASKED)
+@pytest.mark.parametrize(
+    ("kind", "thinks"),
+    [*((kind, False) for kind in ASKED), *((kind, True) for kind in ("parts", "open thought", "thinking"))],
+)
 def test_the_policy_is_asked_what_engines_ask_token_for_token_unless_what_follows_its_thoughts_is_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, thinks: bool
 ) -> None:
@@ -333,14 +336,26 @@ def test_a_run_is_resumed_by_its_own_recipe_only(tmp_path: Path) -> None:
     assert [line["step"] for line in curve(anew.folder)] == [1, 2, 3, 4]
 
 
-def test_a_run_is_not_forgotten_for_one_whose_models_are_not_there(tmp_path: Path) -> None:
-    folder = train_grpo(tiny_recipe(tmp_path, optimiser={"steps": 1}), reward=Vowels()).folder
-    before = folder.metrics.read_bytes()
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of one step."""
+    recipe = tiny_recipe(tmp_path_factory.mktemp("run"), optimiser={"steps": 1})
+    return train_grpo(recipe, reward=Vowels()).folder.path
+
+
+@pytest.fixture
+def earlier(trained: Path, tmp_path: Path) -> RunFolder:
+    """A run where the recipes of `tmp_path` have theirs."""
+    return RunFolder(Path(shutil.copytree(trained, tmp_path / "out")))
+
+
+def test_a_run_is_not_forgotten_for_one_whose_models_are_not_there(tmp_path: Path, earlier: RunFolder) -> None:
+    before = earlier.metrics.read_bytes()
     judge = {"parts": {"judge": {"kind": "judge", "judge": "pointwise"}}, "engine": {"model": "./absent"}}
     for tables in ({"policy": {"model": "./absent"}}, {"reward": judge}):
         with pytest.raises(ModelNotFound, match="absent"):
             train_grpo(tiny_recipe(tmp_path, **tables), overwrite=True)
-    assert folder.metrics.read_bytes() == before and folder.policy.is_dir()
+    assert earlier.metrics.read_bytes() == before and earlier.policy.is_dir()
 
 
 UNOPENED: list[tuple[dict[str, Any], str]] = [
@@ -354,15 +369,14 @@ UNOPENED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("tables", "message"), UNOPENED, ids=[message[:20] for _, message in UNOPENED])
 def test_a_judge_that_cannot_be_opened_is_found_before_a_run_is_forgotten_or_a_policy_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tables: dict[str, Any], message: str
+    tmp_path: Path, earlier: RunFolder, monkeypatch: pytest.MonkeyPatch, tables: dict[str, Any], message: str
 ) -> None:
-    folder = train_grpo(tiny_recipe(tmp_path, optimiser={"steps": 1}), reward=Vowels()).folder
-    before = {path: path.stat().st_mtime_ns for path in folder.path.rglob("*") if path.is_file()}
+    before = {path: path.stat().st_mtime_ns for path in earlier.path.rglob("*") if path.is_file()}
     monkeypatch.setattr(grpo, "open_policy", lambda *_, **__: pytest.fail("the policy was loaded"))
     reward = laid_over({"parts": {"judge": {"kind": "judge", "judge": "pointwise"}}}, tables)
     with pytest.raises(AdjudgeError, match=message):
         train_grpo(tiny_recipe(tmp_path, reward=reward), overwrite=True)
-    assert {path: path.stat().st_mtime_ns for path in folder.path.rglob("*") if path.is_file()} == before
+    assert {path: path.stat().st_mtime_ns for path in earlier.path.rglob("*") if path.is_file()} == before
 
 
 def test_models_of_judges_and_references_are_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

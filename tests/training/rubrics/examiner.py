@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from adjudge.engine.engine import Engine
-from adjudge.engine.face import AnyLabels, AnyPrompt
 from adjudge.engine.score import Score
+from adjudge.engine.text.labels import Labels
 from tests.rewards.scripted import Script, ScriptedEngine
 
-Grade = Callable[[str], float | None]
+Earned = Callable[[str], float | None]
 """From the prompt's text to the share of the points that the text has earned; None for no answer at all."""
 
 
 class Examiner(ScriptedEngine):
-    """`graded` notes every prompt that was scored."""
+    def __init__(self, engine: Engine, script: Script, earned: Earned) -> None:
+        super().__init__(engine, script, self.mark)
+        self.earned = earned
 
-    def __init__(self, engine: Engine, script: Script, grade: Grade) -> None:
-        super().__init__(engine, script)
-        self.grade = grade
-        self.graded: list[str] = []
-
-    def score_iter(
-        self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **how: Any
-    ) -> Iterator[tuple[int, Score]]:
-        for place, (prompt, own) in enumerate(zip(prompts, labels, strict=True)):
-            shown = self.tokenizer.decode(self.tokenizer.prompt(prompt))
-            self.graded.append(shown)
-            share, names, values = self.grade(shown), own.labels, own.numbers  # type: ignore[union-attr]
-            if share is None:
-                yield place, Score.abstained(names, "timeout")
-                continue
-            best = min(range(len(values)), key=lambda n: abs(values[n] - share * values[-1]))
-            yield place, Score.of(names, [0.0 if n == best else -40.0 for n in range(len(names))], values, 1)
+    def mark(self, shown: str, labels: Labels) -> Score:
+        share, names, values = self.earned(shown), labels.labels, labels.numbers
+        if share is None:
+            return Score.abstained(names, "timeout")
+        best = min(range(len(values)), key=lambda n: abs(values[n] - share * values[-1]))
+        return Score.of(names, [0.0 if n == best else -40.0 for n in range(len(names))], values, 1)
 
 
 def criterion(name: str, points: float = 5) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def test_every_stage_keeps_and_drops_what_it_should(tiny: Engine) -> None:
     # 4 pages and 2 more of tea's, 8 sets and 2 more of the fourth, 4 answers, one consolidation.
     assert len(engine.asked) == 6 + 10 + 4 + 1
     # 3 sets of bees with 4 answers, 4 of rain with 2, each of two criteria.
-    assert len(engine.graded) == (3 * 4 + 4 * 2) * 2
+    assert len(engine.scored) == (3 * 4 + 4 * 2) * 2
     assert [drop.reason for drop in mined.dropped] == (
         ["no_page", "no_passage", "unparsable", "no_passage", "part_missing"] + ["low_variance"] * 5 + ["no_set_left"]
     )
@@ -150,7 +150,7 @@ def test_a_run_that_was_killed_at_any_stage_goes_on_and_asks_nothing_twice(
 
     def run() -> Mined:
         engine = Examiner(tiny, script, grade)
-        engine.asked, engine.graded = asked, graded
+        engine.asked, engine.scored = asked, graded
         with open_journal() as book:
             return mine(engine, book)
 
@@ -160,7 +160,7 @@ def test_a_run_that_was_killed_at_any_stage_goes_on_and_asks_nothing_twice(
             with pytest.raises(KeyboardInterrupt):
                 run()
     assert run() == expected
-    assert sorted(asked) == sorted(whole.asked) and sorted(graded) == sorted(whole.graded)
+    assert sorted(asked) == sorted(whole.asked) and sorted(graded) == sorted(whole.scored)
     before = (len(asked), len(graded))
     assert run() == expected and (len(asked), len(graded)) == before
 
@@ -173,7 +173,7 @@ def test_each_part_can_be_left_out(tiny: Engine) -> None:
 
     engine = Examiner(tiny, script, grade)
     mined = mine(engine, without=frozenset({"filter"}), sets=3)
-    assert not engine.graded and mined.counts["answers"] == []
+    assert not engine.scored and mined.counts["answers"] == []
     assert [own.by for own in mined.answers] == ["given", "given"]
     assert [row["id"] for row in mined.rows] == ["bees", "own"] and [row["sets"] for row in mined.rows] == [3, 3]
 

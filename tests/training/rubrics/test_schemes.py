@@ -58,8 +58,7 @@ def test_a_comparison_of_nothing_says_so() -> None:
     assert (row.shared, row.mean, row.variance, row.spearman, row.abstained) == (0, None, None, None, {"timeout": 3})
 
 
-def test_the_same_rows_are_judged_by_every_scheme() -> None:
-    tiny = Engine("dummy:tiny-llama", kv_cache_gb=0.2)
+def test_the_same_rows_are_judged_by_every_scheme(tiny: Engine) -> None:
     engine = Examiner(tiny, lambda shown, before: "", lambda shown: float("fine words" in shown))
     items = [Item("q", "fine words", rubric=TEN), Item("q", "bad")]
     found = judge_schemes(engine, items, SCHEMES, rubric=TEN)

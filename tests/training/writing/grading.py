@@ -1,19 +1,17 @@
-"""An engine that writes and scores what a test says."""
+"""Constructions as a model would write them, and scores by the chances that a test gives."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from adjudge.engine.engine import Engine
-from adjudge.engine.face import AnyLabels, AnyPrompt, sets_of
 from adjudge.engine.score import Score
 from adjudge.engine.text.labels import Labels
-from tests.rewards.scripted import Script, ScriptedEngine
+from tests.rewards.scripted import Grade
 
-Grade = Callable[[str, tuple[str, ...]], Mapping[str, float]]
+Chances = Callable[[str, tuple[str, ...]], Mapping[str, float]]
 """From the prompt's text and the labels to the probabilities of some of them."""
 
 
@@ -22,22 +20,10 @@ def construction(theme: str = "Rain", summary: str = "It rains", **more: Any) ->
     return json.dumps({"theme": theme, "summary": summary, "requirements": requirements, **more})
 
 
-class GradingEngine(ScriptedEngine):
-    """`scored` notes every prompt whose score was wanted, in order."""
+def by_chances(chances: Chances) -> Grade:
+    def grade(shown: str, labels: Labels) -> Score:
+        found = chances(shown, labels.labels)
+        logprobs = [math.log(found[name]) if name in found else -math.inf for name in labels.labels]
+        return Score.of(labels.labels, logprobs, labels.numbers, 1)
 
-    def __init__(self, engine: Engine, grade: Grade, script: Script) -> None:
-        super().__init__(engine, script)
-        self.grade = grade
-        self.scored: list[str] = []
-
-    def score_iter(
-        self, prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels], **how: Any
-    ) -> Iterator[tuple[int, Score]]:
-        [labels] = set(sets_of(prompts, labels))
-        assert isinstance(labels, Labels)
-        for place, prompt in enumerate(prompts):
-            shown = self.tokenizer.decode(self.tokenizer.prompt(prompt))
-            grades = self.grade(shown, labels.labels)
-            logprobs = [math.log(grades[name]) if name in grades else -math.inf for name in labels.labels]
-            self.scored.append(shown)
-            yield place, Score.of(labels.labels, logprobs, labels.numbers, 1)
+    return grade

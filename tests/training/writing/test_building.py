@@ -15,7 +15,8 @@ from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.stages import Texts
 from adjudge.training.writing.building import SCHEMA, Building, Candidate, candidates_of
 from adjudge.training.writing.genres import GENRES, genre_of
-from tests.training.writing.grading import GradingEngine, construction
+from tests.rewards.scripted import ScriptedEngine
+from tests.training.writing.grading import by_chances, construction
 
 SAMPLING = Sampling(max_tokens=768, temperature=0.7)
 GOOD = "The rain fell on the roof.\n\nNobody came.\n\nThe lamp went out."
@@ -33,7 +34,7 @@ def candidates(*texts: str, **more: Any) -> list[Candidate]:
     return candidates_of([Row(f"line {n}", {"id": f"t{n}", "text": text, **more}) for n, text in enumerate(texts, 1)])
 
 
-def building(engine: GradingEngine, book: Journal | None = None, **how: Any) -> Building:
+def building(engine: ScriptedEngine, book: Journal | None = None, **how: Any) -> Building:
     return Building(KeptEngine(engine, book), Texts(engine, SAMPLING, book, schema=SCHEMA), **how)
 
 
@@ -48,7 +49,7 @@ def test_genres_stand_in_the_same_order_in_both_languages() -> None:
 
 
 def test_every_text_gets_its_likeliest_genre_in_its_language_and_own_ones_are_kept(tiny: Engine) -> None:
-    engine = GradingEngine(tiny, grade, lambda shown, before: "")
+    engine = ScriptedEngine(tiny, lambda shown, before: "", by_chances(grade))
     passed = building(engine).classify([*candidates(GOOD, CHINESE, " \n"), *candidates(GOOD, genre="fable")])
     assert [one.genre for one in passed.kept] == ["fiction", "小说", "fable"]
     assert [one.genre_probability for one in passed.kept] == [pytest.approx(2 / 3), pytest.approx(2 / 3), None]
@@ -57,7 +58,7 @@ def test_every_text_gets_its_likeliest_genre_in_its_language_and_own_ones_are_ke
 
 
 def test_only_texts_of_an_expected_quality_of_four_stay(tiny: Engine) -> None:
-    engine = GradingEngine(tiny, grade, lambda shown, before: "")
+    engine = ScriptedEngine(tiny, lambda shown, before: "", by_chances(grade))
     passed = building(engine).filter(candidates(GOOD, BAD, CHINESE, genre="poetry"))
     assert [(one.source.id, one.quality) for one in passed.kept] == [("t1", 4.5), ("t3", 4.5)]
     assert Count.of(passed).reasons == {"low_quality": 1}
@@ -81,7 +82,7 @@ def test_constructions_that_say_too_much_or_nothing_are_written_again_and_then_d
         [text] = [text for text in texts if text in shown]
         return texts[text][before]
 
-    engine = GradingEngine(tiny, grade, script)
+    engine = ScriptedEngine(tiny, script, by_chances(grade))
     passed = building(engine).construct(candidates(*texts))
     assert [one.source.id for one in passed.kept] == ["t1", "t5"]
     assert [(drop.row.source.id, drop.reason) for drop in passed.dropped] == [
@@ -95,7 +96,7 @@ def test_constructions_that_say_too_much_or_nothing_are_written_again_and_then_d
 
 
 def test_a_run_that_was_killed_scores_and_writes_nothing_twice(tiny: Engine, book: Journal) -> None:
-    def run(engine: GradingEngine, stages: int) -> list[Candidate]:
+    def run(engine: ScriptedEngine, stages: int) -> list[Candidate]:
         made, kept = building(engine, book), candidates(GOOD, BAD, CHINESE)
         for stage in (made.classify, made.filter, made.construct)[:stages]:
             kept = stage(kept).kept
@@ -109,10 +110,10 @@ def test_a_run_that_was_killed_scores_and_writes_nothing_twice(tiny: Engine, boo
             raise Killed
         return grade(shown, labels)
 
-    first = GradingEngine(tiny, dying, lambda shown, before: construction())
+    first = ScriptedEngine(tiny, lambda shown, before: construction(), by_chances(dying))
     with pytest.raises(Killed):
         run(first, 3)
-    second, third = (GradingEngine(tiny, grade, lambda shown, before: construction()) for _ in range(2))
+    second, third = (ScriptedEngine(tiny, lambda shown, before: construction(), by_chances(grade)) for _ in range(2))
     whole = run(second, 3)
     assert (len(first.scored), len(second.scored), len(second.asked)) == (5, 1, 2)
     assert run(third, 3) == whole and (third.scored, third.asked) == ([], [])
@@ -120,7 +121,7 @@ def test_a_run_that_was_killed_scores_and_writes_nothing_twice(tiny: Engine, boo
 
 
 def test_a_text_too_long_for_the_model_is_shortened_and_said_to_be(tiny: Engine) -> None:
-    engine = GradingEngine(tiny, grade, lambda shown, before: construction())
+    engine = ScriptedEngine(tiny, lambda shown, before: construction(), by_chances(grade))
     [one] = building(engine).filter(candidates("word " * 5000)).kept
     assert one.truncated and one.findings["truncated"] is True
 

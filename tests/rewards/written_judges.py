@@ -1,4 +1,4 @@
-"""A judge of a test's own: what it says of a text is written down beforehand."""
+"""Judges of a test's own: what they say of texts is written down beforehand."""
 
 from __future__ import annotations
 

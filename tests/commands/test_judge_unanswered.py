@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from adjudge.commands.source import Source
 from adjudge.engine.absent import Card
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import EngineFace
 from adjudge.training.unanswered import UnansweredEngine
 from tests.engine.remote.peer import Peer, says
 from tests.jsonl import write_lines
@@ -26,11 +24,7 @@ def test_a_run_without_any_answer_ends_with_an_error_and_can_be_resumed(
     engine = Engine("dummy:tiny-llama", kv_cache_gb=0.01)
     answering = [UnansweredEngine(Card.of(engine)), engine]
 
-    @contextmanager
-    def opened(source: Source) -> Iterator[EngineFace]:
-        yield answering.pop(0)
-
-    monkeypatch.setattr(Source, "open", opened)
+    monkeypatch.setattr(Source, "open", lambda source: nullcontext(answering.pop(0)))
     monkeypatch.chdir(tmp_path)
     rows = [{"prompt": "Write.", "response": text} for text in ("A lamp.", "Two lamps.")]
     write_lines("t.jsonl", *rows)

@@ -1,0 +1,64 @@
+"""What the command line says of itself: its help pages, its version, its models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from adjudge.cli import app
+from tests.cli.driving import Run
+
+
+def told(*command: str) -> str:
+    """A help page in one line, without its lines and frames."""
+    how: dict[str, Any] = {"env": {"COLUMNS": "100"}, "prog_name": "adjudge", "catch_exceptions": False}
+    result = CliRunner().invoke(app, [*command, "--help"], **how)
+    assert result.exit_code == 0
+    return " ".join(result.stdout.replace("│", " ").split())
+
+
+def commands(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The words of a command and what it is said to do, and of all under it."""
+    yield path, command.help or ""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, *path, name)
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+def test_commands_are_found_and_those_under_them() -> None:
+    assert {(), ("judge",), ("bench", "policy"), ("prompts", "show"), ("train", "house")} <= {*COMMANDS}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_help_page_says_how_a_command_is_called_and_what_it_does(command: tuple[str, ...]) -> None:
+    page = told(*command)
+    assert page.startswith(" ".join(("Usage: adjudge", *command, "[OPTIONS]")))
+    assert COMMANDS[command] and " ".join(COMMANDS[command].split()[:3]) in page
+
+
+def test_help_says_what_holds_where_an_option_is_left_out() -> None:
+    replay, show = told("replay"), told("prompts", "show")
+    assert replay.count("default: the run's)") == 5 and "(0.01)" not in replay and "generated:" not in replay
+    assert "Where no --judge is named" not in replay + show and "either asks for pairwise" in told("judge")
+    assert "(default: hanna; of personal perse)" in show
+    for command in (("readers", "group"), ("readers", "instruct"), ("bench", "personal-studies")):
+        assert "(default: perse)" in told(*command)
+    assert "(not ensemble)" in told("judge") and "(not ensemble)" not in told("rank")
+
+
+def test_it_says_its_version_and_its_help_by_a_letter() -> None:
+    runner = CliRunner()
+    assert runner.invoke(app, ["--version"]).stdout == f"adjudge {version('adjudge')}\n"
+    assert "LLM judges as rewards" in runner.invoke(app, ["-h"]).stdout
+    assert "--resume" in runner.invoke(app, ["judge", "-h"]).stdout
+
+
+def test_the_models_are_told(run: Run) -> None:
+    assert "smollm2-135m" in run("models").stdout

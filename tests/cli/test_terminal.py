@@ -1,0 +1,27 @@
+"""What is printed does not act on the terminal, and can be written in its encoding."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cli.driving import SHORT, Run
+from tests.jsonl import write_lines
+
+
+def test_the_name_of_a_file_does_not_act_on_the_terminal(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "\x1b[2Jp.jsonl"
+    write_lines(path, *2 * [{"id": "one", "prompt": "P", "story_a": "", "story_b": "B"}])
+    path.write_bytes(path.read_bytes().replace(b"B", b"\xff"))
+    judged = run("judge", path.name, "--report", "\x1br.html", *SHORT)
+    assert judged.returncode == 0 and "\x1b" not in judged.stdout + judged.stderr
+    assert judged.stdout.count("⟨U+001B⟩") == 2 and judged.stderr.count("⟨U+001B⟩") == 4
+
+
+def test_what_an_encoding_has_not_is_a_question_mark(tmp_path: Path) -> None:
+    """→ in prompts show."""
+    command = [sys.executable, "-m", "adjudge", "prompts", "show", "pairwise"]
+    found = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=False)
+    assert found.returncode == 0 and found.stdout.decode("ascii")
