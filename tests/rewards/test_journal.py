@@ -328,3 +328,15 @@ def test_an_earlier_journal_where_nothing_can_be_written_is_refused(
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(AdjudgeError, match="is of an earlier adjudge, and its folder cannot be written"):
         Journal(tmp_path / "j")
+
+
+def test_a_verdict_is_kept_with_its_answers_or_not_at_all(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        with contextlib.closing(sqlite3.connect(tmp_path / "j")) as db:
+            db.execute("CREATE TRIGGER full BEFORE INSERT ON answers BEGIN SELECT RAISE(ABORT, 'no room'); END")
+        with pytest.raises(AdjudgeError, match="no room"):
+            journal.put("a", b"1", b"answers")
+        assert "a" not in journal
+        with contextlib.closing(sqlite3.connect(tmp_path / "j")) as db:
+            db.execute("DROP TRIGGER full")
+        assert journal.put("a", b"2", b"answers") == b"2" and journal.answers("a") == b"answers"
