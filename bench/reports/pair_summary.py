@@ -54,9 +54,10 @@ class PairRow(msgspec.Struct, frozen=True):
 class RunSummary(msgspec.Struct, frozen=True):
     """Counts over the pairs of one run.
 
-    `agreed`, `disagreed` and `undecided` (even or abstained) count the pairs meant to have a better story. `bias` is
-    the mean position bias in log-odds for the first place; `both_orders` counts the decided pairs that have one, and
-    `turned` those whose winner depends on the order. `length` is how the preference goes with the stories' lengths.
+    `a` and `b` count the pairs in which that story is preferred; `preference` is the mean preference for a. `agreed`,
+    `disagreed` and `undecided` (even or abstained) count the pairs meant to have a better story. `bias` is the mean
+    position bias in log-odds for the first place; `both_orders` counts the decided pairs that have one, and `turned`
+    those whose winner depends on the order. `length` is how the preference goes with the stories' lengths.
     """
 
     cost: RunCost
@@ -64,6 +65,9 @@ class RunSummary(msgspec.Struct, frozen=True):
     pairs: int
     abstained: dict[Reason, int]
     truncated: int
+    a: int
+    b: int
+    preference: float | None
     agreed: int
     disagreed: int
     undecided: int
@@ -104,6 +108,7 @@ class RunSummary(msgspec.Struct, frozen=True):
 def summarise(rows: Sequence[PairRow], cost: RunCost) -> RunSummary:
     """The summary of `rows`."""
     meant = [row for row in rows if row.expected in ("a", "b")]
+    preferences = [row.verdict.preference for row in rows if row.verdict.preference is not None]
     biases = [row.verdict.bias for row in rows if row.verdict.bias is not None]
     orders = [row.by_order for row in rows if row.by_order is not None]
     return RunSummary(
@@ -112,6 +117,9 @@ def summarise(rows: Sequence[PairRow], cost: RunCost) -> RunSummary:
         pairs=len(rows),
         abstained=dict(Counter(row.verdict.abstained for row in rows if row.verdict.abstained)),
         truncated=sum(row.verdict.truncated for row in rows),
+        a=sum(row.preferred == "a" for row in rows),
+        b=sum(row.preferred == "b" for row in rows),
+        preference=fmean(preferences) if preferences else None,
         agreed=sum(row.agrees is True for row in meant),
         disagreed=sum(row.agrees is False for row in meant),
         undecided=sum(row.agrees is None for row in meant),
@@ -135,10 +143,13 @@ def by_order(preference: float | None, bias: float | None) -> tuple[float, float
 
 
 def agreement(summary: RunSummary) -> str:
-    """How often the judge prefers the intended story, and whether that can be told from chance."""
+    """How often the judge prefers the intended story, and whether that can be told from chance.
+
+    Where no pair has one, how often it prefers a.
+    """
     meant = summary.decided + summary.undecided
     if not meant:
-        return "no pair has an intended order: agreement cannot be measured"
+        return f"{_preferred(summary)}; no pair has an intended order: agreement cannot be measured"
     if summary.agreement is None or summary.interval is None or summary.against_chance is None:
         return f"decided none of the {counted(meant, 'pair')} with an intended order"
     undecided = f" ({summary.undecided} even or abstained, not counted)" if summary.undecided else ""
@@ -146,6 +157,14 @@ def agreement(summary: RunSummary) -> str:
         f"agrees with the intended order on {summary.agreed} of {summary.decided} ({percent(summary.agreement)},"
         f" 95 % interval {span(summary.interval)}): {CHANCE[summary.against_chance]}{undecided}"
     )
+
+
+def _preferred(summary: RunSummary) -> str:
+    decided = summary.a + summary.b
+    if summary.preference is None or not decided:
+        return "prefers neither story of any pair"
+    told = f"{percent(summary.a / decided)}, 95 % interval {span(wilson(summary.a, decided))}"
+    return f"prefers a in {summary.a} of {decided} ({told}), with a mean preference of {summary.preference:.3f}"
 
 
 def worth(summary: RunSummary) -> tuple[str, str]:

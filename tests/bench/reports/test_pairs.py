@@ -107,9 +107,16 @@ def test_agreement_says_whether_it_can_be_told_from_chance(agreed: int, line: st
     assert agreement(result) == f"agrees with the intended order on {line}"
 
 
+def test_without_intended_orders_it_is_said_how_often_a_is_preferred() -> None:
+    rows = [row(p=p, expected=None) for p in (0.75, 0.75, 0.75, 0.25, 0.5, None)]
+    line = "prefers a in 3 of 4 (75 %, 95 % interval 30–95 %), with a mean preference of 0.600; no pair has an intended"
+    assert agreement(summary(rows)).startswith(line)
+
+
 def test_without_decisions_nothing_is_claimed() -> None:
     assert agreement(summary([row(p=0.5), row(p=None)])) == "decided none of the 2 pairs with an intended order"
-    assert "cannot be measured" in agreement(summary([row(expected=None)]))
+    undecided = summary([row(p=0.5, expected=None), row(p=None, expected=None)])
+    assert agreement(undecided).startswith("prefers neither story of any pair; no pair has an intended order")
     assert "unknown" in worth(summary([row(expected=None)]))[0]
     assert worth(summary([row(p=None)]))[0] == "gives no verdict"
     assert "should not be used as rewards" in worth(summary([row()]))[1]
