@@ -11,8 +11,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from transformers import TrainerCallback
 
+from adjudge.engine.models.sources import open_source, resolve
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.training.grpo.recipe import GrpoRecipe
@@ -121,3 +123,9 @@ def launched(config: str, recipe: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     words = [sys.executable, "-m", *launch, "-m", "adjudge", "train", "grpo", str(recipe)]
     return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Those of the model in a folder, by name."""
+    model = open_source(resolve(str(folder)), dtype=torch.float32).model
+    return dict(model.state_dict())
