@@ -114,6 +114,12 @@ class GroupVerdict(msgspec.Struct, frozen=True):
         return Counter(outcome.abstained for outcome in self.outcomes if outcome.abstained)
 
     @property
+    def ranks(self) -> tuple[int | None, ...]:
+        """The rank of each response among them, the strongest 1, equal ones the same; None without a strength."""
+        known = [strength for strength in self.strengths if strength is not None]
+        return tuple(None if mine is None else 1 + sum(other > mine for other in known) for mine in self.strengths)
+
+    @property
     def best(self) -> int | None:
         """The place of the strongest response (of equals the first), None where no response has a strength."""
         known = [(strength, -place) for place, strength in enumerate(self.strengths) if strength is not None]

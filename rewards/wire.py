@@ -51,7 +51,7 @@ def group_of(row: Row, number: int) -> Group:
     tournament = "a tournament"
     responses = row.columns.get("responses")
     if responses is None:
-        raise row.without("responses", f"needed by {tournament}")
+        raise row.without("responses", f'or "response", one a row; needed by {tournament}')
     if isinstance(responses, str):  # a cell of a table
         with suppress(ValueError, RecursionError):
             responses = json.loads(responses)
@@ -66,6 +66,37 @@ def group_of(row: Row, number: int) -> Group:
         reference=row.optional_text("reference", tournament),
         id=id_of(row, number),
     )
+
+
+def gathered(rows: Sequence[Row]) -> list[Row]:
+    """Rows of groups: as they are, or, of rows that have a `response` each, one for all those of a prompt.
+
+    It stands where the first of them does. A column that is not the same in all of them is a list, of ids `ids`.
+    Raises AdjudgeError for a prompt with several references.
+    """
+    if any("responses" in row.columns for row in rows) or not any("response" in row.columns for row in rows):
+        return [*rows]
+    of_prompt: dict[str, list[Row]] = {}
+    for row in rows:
+        of_prompt.setdefault(row.text("prompt", "a tournament"), []).append(row)
+    return [_gathered(together) for together in of_prompt.values()]
+
+
+def _gathered(together: Sequence[Row]) -> Row:
+    responses = [row.text("response", 'a tournament, or "responses", a list') for row in together]
+    columns: dict[str, Any] = {"responses": responses}
+    for name in dict.fromkeys(name for row in together for name in row.columns if name != "response"):
+        values = [row.columns.get(name) for row in together]
+        if all(value == values[0] for value in values):
+            columns[name] = values[0]
+        elif name == "reference":
+            other = next(row for row, value in zip(together, values, strict=True) if value != values[0])
+            raise AdjudgeError(
+                f"{other.place}: another reference than {together[0].place}, whose prompt it has: give each prompt one"
+            )
+        else:
+            columns["ids" if name == "id" else name] = values
+    return Row(together[0].place, columns)
 
 
 def item_of(row: Row, number: int, reads: Iterable[str] = ()) -> Item:
@@ -116,8 +147,9 @@ def verdict_line(verdict: PairVerdict | Verdict, row: Row) -> bytes:
 
 
 def group_line(verdict: GroupVerdict, row: Row) -> bytes:
-    """The same for a group."""
-    return json_line(with_columns(msgspec.to_builtins(verdict), row, GROUP_COLUMNS))
+    """The same for a group, with the ranks of its responses."""
+    record = {**msgspec.to_builtins(verdict), "ranks": verdict.ranks}
+    return json_line(with_columns(record, row, GROUP_COLUMNS))
 
 
 def with_columns(record: dict[str, Any], row: Row, known: Sequence[str]) -> dict[str, Any]:

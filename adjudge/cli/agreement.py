@@ -10,6 +10,7 @@ import typer
 
 from adjudge.cli.groups import Analyses, Asked, EarlierRun, Wording, with_groups
 from adjudge.cli.options import (
+    Columns,
     Form,
     HowMany,
     JudgeAspects,
@@ -58,6 +59,7 @@ def bench_agreement(
     format: Annotated[
         str | None, typer.Option(help="Which public format (default: told by the columns); a wrong name lists them.")
     ] = None,
+    columns: Columns = None,
     scale: Annotated[
         str | None, typer.Option(help="Ends of people's scores, such as 1,10 (default: the format's).")
     ] = None,
@@ -112,6 +114,7 @@ def bench_agreement(
         format=format,
         scale=None if scale is None else _ends(scale),
         characters=characters,
+        columns=columns,
         limit=limit,
         draw_seed=draw_seed,
         draws=draws,

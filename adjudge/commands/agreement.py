@@ -25,6 +25,7 @@ from adjudge.commands.agreement_protocols import JUDGES, PROTOCOLS, VARIED, Prot
 from adjudge.commands.agreement_study import Found, Study, plain
 from adjudge.commands.output import make_folder_of
 from adjudge.commands.resumable import check_answered
+from adjudge.commands.rows import columns_of
 from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source, check_judge
 from adjudge.engine.devices import choose_device
@@ -47,6 +48,7 @@ def measure_agreement(
     format: str | None,
     scale: tuple[float, float] | None,
     characters: int | None,
+    columns: str | None,
     limit: int | None,
     draw_seed: int,
     draws: int,
@@ -61,7 +63,7 @@ def measure_agreement(
         raise AdjudgeError(f"--protocol {protocol} varies --{VARIED[protocol]} by itself: leave it out")
     if protocol is not None and baselines:
         raise AdjudgeError("--baselines do not stand in a paper's table: leave out --protocol, or measure them apart")
-    whole = load(files, named=format, scale=scale, characters=characters)
+    whole = load(files, named=format, scale=scale, characters=characters, columns=columns_of(columns))
     dataset = drawn(whole, limit, draw_seed)
     if judge is None:
         alone = source.usual_judge(options) if dataset.what == "pairs" else "pointwise"

@@ -29,7 +29,7 @@ from adjudge.rewards.judges.tournament import check_reviews, members_of
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import record_run
 from adjudge.rewards.verdict import Pair, PairVerdict
-from adjudge.rewards.wire import group_line, group_of
+from adjudge.rewards.wire import gathered, group_line, group_of
 from adjudge.training.progress import bar
 from adjudge.training.terminal import say
 
@@ -53,7 +53,8 @@ def rank_file(
     check_judge(judge, ("pairwise", "pointwise"), "pairs")
     if judge is not None and is_own(judge):
         check_reviews(kind_name(own_class(judge)))
-    rows = rows_of(path, limit, columns)
+    with columns_suggested(columns):
+        rows = rows_of(path, limit, columns, form=gathered)
     name = of_pairs(judge or run_options.source.usual_judge(options))
     open_judge, rules = prepare(name, contest.judges_options(options)), contest.rules
     check_fit(run_options.source.model, run_options.source.adapter, name, options)

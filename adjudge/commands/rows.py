@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -83,11 +83,17 @@ def holds_run(journal: Path) -> bool:
         return bool(book.runs())
 
 
-def rows_of(path: Path, limit: int | None = None, columns: str | None = None) -> list[Row]:
+def rows_of(
+    path: Path,
+    limit: int | None = None,
+    columns: str | None = None,
+    *,
+    form: Callable[[Sequence[Row]], Sequence[Row]] = list,
+) -> list[Row]:
     """The rows of a file, or, of a journal, those of its latest run; raises what these do.
 
-    With a `limit` only the first ones; `columns` as in `columns_of`. Rows that go by one name are told, and those
-    without a text to judge.
+    With a `limit` only the first ones that `form` makes of them; `columns` as in `columns_of`. Rows that go by one name
+    are told, and those without a text to judge.
     """
     named = columns_of(columns)
     if is_journal(path):
@@ -95,7 +101,7 @@ def rows_of(path: Path, limit: int | None = None, columns: str | None = None) ->
             rows = run_of(book).read_rows(book)
     else:
         rows = _read(path, named)
-    rows = renamed(rows[:limit], named, "--columns")
+    rows = [*form(renamed(rows, named, "--columns"))[:limit]]
     _tell_namesakes(rows)
     _tell_empty(rows)
     return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -53,6 +53,9 @@ FORMATS: dict[str, Format] = {
 OWN = ("scores", "labels", "preferences", "expected")
 """The formats of files that somebody writes, and no data set has."""
 
+RATED_OR_NOT = ("storyer", "scores", "labels", "expected")
+"""The formats in which a row without a rating is one that nobody rated."""
+
 RESPONSES = ("index", "response")
 """Rows that belong to requests of WritingBench in another file."""
 
@@ -63,16 +66,19 @@ def load(
     named: str | None = None,
     scale: tuple[float, float] | None = None,
     characters: int | None = None,
+    columns: Mapping[str, str] = {},
 ) -> DataSet:
     """The rows of all files, of one kind and scale, checked; `scale` overrides the format's.
 
-    `characters` shortens long texts of HoWToBench out of their middle. Of several files, the rows without an id are
-    called by their file and number; all of WritingBench's count as one. Raises AdjudgeError naming file, line and
-    column: an unknown format or name, rows of another form, scores outside the scale, ids that stand twice, no rows.
+    `characters` shortens long texts of HoWToBench out of their middle; `columns` has, by a format's names, the columns
+    that go by others. Rows of one's own that nobody rated are left out, and counted. Of several files, the rows without
+    an id are called by their file and number; all of WritingBench's count as one. Raises AdjudgeError naming file, line
+    and column: an unknown format or name, rows of another form, scores outside the scale, ids that stand twice, no
+    rows.
     """
     if named is not None and named not in FORMATS:
         raise AdjudgeError(f'no format is called "{named[:40]}": choose {", ".join(FORMATS)}')
-    read = _writingbench_together({path: read_entries(path) for path in paths}, named)
+    read = _writingbench_together({path: read_entries(path, columns) for path in paths}, named)
     sets = {path: checked(_loaded(path, rows, named, scale, characters)) for path, rows in read.items()}
     return joined([_apart(one, read[path], path) if len(sets) > 1 else one for path, one in sets.items()])
 
@@ -86,7 +92,7 @@ def format_of(rows: Sequence[Row], path: Path) -> str:
     own = " or ".join(", ".join(FORMATS[name].columns) for name in OWN)
     raise AdjudgeError(
         f"{rows[0].place} has the columns {', '.join(map(str, columns))[:200]}, which are those of no known data set:"
-        f" in a file of your own name them {own}; --help lists the data sets"
+        f" in a file of your own name them {own}, or say with --columns which are meant; --help lists the data sets"
     )
 
 
@@ -118,7 +124,7 @@ def _loaded(
     found = tuple(read(rows, path))
     if not found:
         raise AdjudgeError(f"{path.name} has no text that people have judged: give another file")
-    unrated = len(rows) - len(found) if one.read is rated_texts.storyer else 0
+    unrated = len(rows) - len(found) if name in RATED_OR_NOT else 0
     title = path.stem if name in ("scores", "expected") else name
     return DataSet(title, one.what, found, scale or one.scale, one.aspects, unrated)
 

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from adjudge.bench.agreement.dataset import RatedPair
+from adjudge.bench.agreement.reading import rating_of
 from adjudge.bench.personal.perse import read_chosen
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.rows import Row, id_of
@@ -88,8 +89,13 @@ def per_doc(rows: Sequence[Row], path: Path, aspect: str | None = None) -> Itera
 
 
 def expected(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
-    """Lines as `adjudge judge` reads them, with `expected`: a, b or tie. Those without a prompt are drawn singly."""
+    """Lines as `adjudge judge` reads them, with `expected`: a, b or tie. Those without a prompt are drawn singly.
+
+    Those of which nothing is expected are left out.
+    """
     for number, row in enumerate(rows, 1):
+        if rating_of(row, "expected") is None:
+            continue
         said = str(row.columns["expected"])
         if said not in EXPECTED:
             raise AdjudgeError(f'{row.place}: "expected" is "{said[:40]}": write a, b or tie')

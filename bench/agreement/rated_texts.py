@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
 from adjudge.bench.agreement.dataset import OVERALL, RatedText
-from adjudge.bench.agreement.reading import number_of, numbers_of
+from adjudge.bench.agreement.reading import number_of, numbers_of, rating_of
 from adjudge.bench.personal.perse import read_rated
 from adjudge.bench.tree.howtobench import TABLE_4, items_of
 from adjudge.engine.errors import AdjudgeError
@@ -165,8 +163,10 @@ def writingbench(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
 
 
 def labelled(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
-    """Texts that are good (1) or not (0): `prompt` or `query`, `response`, `label`."""
+    """Texts that are good (1) or not (0): `prompt` or `query`, `response`, `label`. Those without one are left out."""
     for number, row in enumerate(rows, 1):
+        if rating_of(row, "label") is None:
+            continue
         prompt = row.text("query" if "query" in row.columns else "prompt", "a labelled text")
         item = Item(prompt, row.text("response", "a labelled text"), _id(row, number))
         yield RatedText(item, {OVERALL: (number_of(row, "label"),)}, prompt or row.place, row.place)
@@ -175,13 +175,12 @@ def labelled(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
 def scored(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
     """Lines as `adjudge judge` reads them, with `scores`: a number, raters' numbers, or an object of them by aspect.
 
-    Those without a prompt are drawn one by one.
+    Those without a prompt are drawn one by one, and those that nobody rated left out.
     """
     for number, row in enumerate(rows, 1):
-        given = row.columns["scores"]
-        if isinstance(given, str):  # a cell of a table
-            with suppress(ValueError, RecursionError):
-                given = json.loads(given)
+        given = rating_of(row, "scores")
+        if given is None:
+            continue
         if given == {}:
             raise AdjudgeError(f'{row.place}: "scores" is an empty object: every row needs its score')
         by_aspect = cast("Mapping[str, Any]", given if isinstance(given, dict) else {OVERALL: given})

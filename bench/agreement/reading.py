@@ -4,34 +4,52 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import Row
+from adjudge.rewards.rows import READ, Row, missing, renamed
 
 
-def read_entries(path: Path) -> list[Row]:
+def read_entries(path: Path, columns: Mapping[str, str] = {}) -> list[Row]:
     """The rows of a file, each with its place; an object of objects gives each its key as the column `key`.
 
-    Raises AdjudgeError for a file that cannot be read, naming the line where there is one.
+    `columns` has, for each name of a format's column, the file's own (`--columns`). Raises AdjudgeError for a file that
+    cannot be read, naming the line where there is one, and for a column that no row has.
     """
+    return renamed(_read(path, [columns.get(name, name) for name in READ]), columns, "--columns")
+
+
+def _read(path: Path, texts: Sequence[str]) -> list[Row]:
     if path.suffix.lower() != ".json":
-        return read_rows(path)
+        return read_rows(path, texts)
     try:
         content = json.loads(path.read_bytes().decode("utf-8-sig", "replace"))
     except OSError as error:
         raise AdjudgeError(f"cannot read {path} ({error.strerror}): name a file that can be read") from error
     except (ValueError, RecursionError) as error:
         if "Extra data" in str(error):  # one object a line, whatever its name says
-            return read_rows(path)
+            return read_rows(path, texts)
         raise AdjudgeError(f"{path.name} is not JSON ({error}): mend it there") from error
     rows = list(_entries(path, content))
     if not rows:
         raise AdjudgeError(f"{path} is empty: give at least one row")
     return rows
+
+
+def rating_of(row: Row, name: str) -> Any:
+    """What people said in a column, JSON in a cell of a table too, without what is null in it; None for nothing."""
+    value = row.columns.get(name)
+    if isinstance(value, str):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    if isinstance(value, dict):
+        said = {aspect: _given(score) for aspect, score in value.items()}
+        return {aspect: score for aspect, score in said.items() if score is not None} or (None if value else value)
+    return _given(value)
 
 
 def number_of(row: Row, name: str, value: Any = None) -> float:
@@ -54,6 +72,13 @@ def numbers_of(row: Row, name: str, value: Any) -> tuple[float, ...]:
     if not values:
         raise AdjudgeError(f'{row.place}: "{name}" is an empty list: every row needs its score')
     return tuple(number_of(row, name, one) for one in values)
+
+
+def _given(value: Any) -> Any:
+    """A score, or those of a list of raters that there are; None for none."""
+    if isinstance(value, list) and value:
+        return [one for one in value if not missing(one)] or None
+    return None if missing(value) or value == "" else value
 
 
 def _entries(path: Path, content: Any) -> Iterator[Row]:

@@ -115,9 +115,7 @@ def abstention_line(setting: Setting) -> str:
     """How many verdicts there are, and how many have no value, by reason."""
     found = by_reason(setting.abstained) or "0"
     shortened = f"; {counted(setting.truncated, 'text')} shortened to fit" if setting.truncated else ""
-    unrated = (
-        f"; {counted(setting.unrated, 'text')} of the files left out: nobody rated them" if setting.unrated else ""
-    )
+    unrated = f"; {counted(setting.unrated, 'row')} of the files left out: nobody rated them" if setting.unrated else ""
     rows = f"{counted(setting.rows, 'row')} of {counted(setting.prompts, 'prompt')}"
     verdicts = f"; {counted(setting.verdicts, 'verdict')}" if setting.verdicts > setting.rows else ""
     return f"{rows}{verdicts}; abstained: {found}{shortened}{unrated}"

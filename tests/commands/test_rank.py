@@ -55,6 +55,40 @@ def test_rank_writes_a_line_for_each_group_and_a_table(run: Run) -> None:
     assert "⟨U+001B⟩[2J[red]" in result.stdout
 
 
+def test_ranks_say_who_is_first_and_equals_share_one(run: Run) -> None:
+    assert run("g.jsonl", *SHORT).exit_code == 0
+    sea, _, alone = read_lines("g.ranks.jsonl")
+    strengths, ranks = sea["strengths"], sea["ranks"]
+    assert isinstance(strengths, list) and isinstance(ranks, list) and alone["ranks"] == [1]
+    assert ranks == [1 + sum(other > mine for other in strengths) for mine in strengths]
+    assert ranks[0] == ranks[5] and len({*ranks}) == 5
+
+
+def test_rows_of_one_response_each_are_gathered_by_their_prompt(run: Run) -> None:
+    group = {**GROUPS[0], "id": "1"}
+    rows = [
+        {
+            "prompt": group["prompt"],
+            "response": text,
+            "reference": group["reference"],
+            "genre": "tale",
+            "id": f"r{place}",
+        }
+        for place, text in enumerate(group["responses"])  # type: ignore[arg-type]
+    ]
+    other = {"prompt": "Alone.", "response": "One.", "id": "x"}
+    write_lines("long.jsonl", *rows[:2], other, *rows[2:])
+    write_lines("g.jsonl", group)
+    assert run("g.jsonl", *SHORT).exit_code == 0
+    result = run("long.jsonl", "-o", "long.ranks.jsonl", *SHORT)
+    assert result.exit_code == 0, result.output
+    [whole], [long, alone] = read_lines("g.ranks.jsonl"), read_lines("long.ranks.jsonl")
+    assert long.pop("ids") == [f"r{place}" for place in range(6)]
+    assert long == whole and alone["id"] == "x" and alone["ranks"] == [1]
+    assert run("long.jsonl", "-o", "one.jsonl", "--limit", "1", *SHORT).exit_code == 0
+    assert [line["id"] for line in read_lines("one.jsonl")] == ["1"]
+
+
 def test_pairing_ranking_and_budget_are_the_users(run: Run) -> None:
     assert run("g.jsonl", *SHORT, "--pairing", "uncertain", "--budget", "7", "--ranking", "borda").exit_code == 0
     sea, other, _ = read_lines("g.ranks.jsonl")
@@ -96,6 +130,7 @@ def test_a_stopped_run_goes_on_from_its_journal_and_judges_no_pair_twice(
     [
         ({"prompt": "p", "responses": []}, (), 'line 4 of g.jsonl: "responses" is empty'),
         ({"prompt": "p", "responses": "a"}, (), 'line 4 of g.jsonl: "responses" is "a", not a list'),
+        ({"prompt": "p", "response": "a"}, (), 'line 4 of g.jsonl: "responses" is missing .or "response", one a row'),
         (GROUPS[0], ("--pairing", "uncertain", "--budget", "3"), "line 1 of g.jsonl: budget is 3: 6 texts need"),
         (GROUPS[0], ("--budget", "9"), 'budget goes with pairing "uncertain"'),
         (GROUPS[0], ("--pairing", "circular", "--k", "1"), "k is 1"),
@@ -110,6 +145,24 @@ def test_mistakes_are_named_before_the_model_is_loaded(
     with pytest.raises(AdjudgeError, match=message):
         raise run("g.jsonl", "--model", "no such model", *options).exception  # type: ignore[misc]
     assert not Path("g.ranks.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"prompt": "p"},
+            'line 2 of long.jsonl: "response" is missing .needed by a tournament, or "responses", a list',
+        ),
+        ({"prompt": "p", "response": 5}, 'line 2 of long.jsonl: "response" is 5, not a string'),
+        ({"response": "b"}, 'line 2 of long.jsonl: "prompt" is missing'),
+        ({"prompt": "p", "response": "b", "reference": "s"}, "line 2 of long.jsonl: another reference than line 1"),
+    ],
+)
+def test_mistakes_in_single_rows_are_named_with_their_lines(run: Run, row: dict[str, object], message: str) -> None:
+    write_lines("long.jsonl", {"prompt": "p", "response": "a", "reference": "r"}, row)
+    with pytest.raises(AdjudgeError, match=message):
+        raise run("long.jsonl", "--model", "no such model").exception  # type: ignore[misc]
 
 
 def test_a_tournament_is_a_judge_like_others(tmp_path: Path) -> None:

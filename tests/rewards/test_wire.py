@@ -155,7 +155,10 @@ CELL = ' (a cell of CSV has its JSON: ["a", "b"])'
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"prompt": "p"}', '"responses" is missing (needed by a tournament): its columns are "prompt"'),
+        (
+            '{"prompt": "p"}',
+            '"responses" is missing (or "response", one a row; needed by a tournament): its columns are "prompt"',
+        ),
         ('{"responses": ["a"]}', '"prompt" is missing (needed by a tournament): its columns are "responses"'),
         ('{"prompt": "p", "responses": "a"}', f'"responses" is "a", not a list of strings{CELL}'),
         ('{"prompt": "p", "responses": ["a", 5]}', f'"responses" is ["a", 5], not a list of strings{CELL}'),
@@ -186,6 +189,7 @@ def test_a_group_line_passes_columns_through_and_repeats_no_text() -> None:
         "truncated": False,
         "model": "m",
         "key": "k",
+        "ranks": [None],
     }
 
 

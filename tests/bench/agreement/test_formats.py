@@ -248,6 +248,47 @@ def test_scores_by_aspect_may_stand_in_a_cell_of_a_table(tmp_path: Path) -> None
     assert [row.scores for row in rows] == [{"wit": (3,), "end": (2, 4)}, {"overall": (3,)}, {"overall": (1,)}]
 
 
+@pytest.mark.parametrize(
+    ("row", "name", "nothing"),
+    [
+        ({"prompt": "p", "response": "r", "scores": 3}, "scores", [None, "", [None], {"wit": None}, {"wit": [None]}]),
+        ({"prompt": "p", "response": "r", "label": 1}, "label", [None, ""]),
+        ({"prompt": "p", "story_a": "r", "story_b": "s", "expected": "a"}, "expected", [None, ""]),
+    ],
+)
+def test_rows_of_ones_own_that_nobody_rated_are_left_out_and_counted(
+    tmp_path: Path, row: dict[str, Any], name: str, nothing: list[Any]
+) -> None:
+    rows = [{**row, "id": f"n{number}", name: value} for number, value in enumerate(nothing)]
+    dataset = load([write_lines(tmp_path / "r.jsonl", {**row, "id": "rated"}, *rows)])
+    assert [one.id for one in dataset.rows] == ["rated"] and dataset.unrated == len(nothing)
+    with pytest.raises(AdjudgeError, match="no text that people have judged"):
+        load([write_lines(tmp_path / "r.jsonl", *rows)])
+
+
+def test_a_rater_or_an_aspect_that_is_missing_takes_no_other_with_it(tmp_path: Path) -> None:
+    scores = [{"wit": [4, None, 2], "ending": None}, [5, None]]
+    rows = [{"prompt": "p", "response": "r", "scores": value} for value in scores]
+    first, second = load([write_lines(tmp_path / "r.jsonl", *rows)]).rows
+    assert first.scores == {"wit": (4, 2)} and second.scores == {"overall": (5,)}
+    same, also = load([table(tmp_path / "r.csv", *({**row, "scores": json.dumps(row["scores"])} for row in rows))]).rows
+    assert (same.scores, also.scores) == (first.scores, second.scores)
+
+
+def test_columns_of_other_names_are_those_of_a_format(tmp_path: Path) -> None:
+    columns = {"prompt": "question", "response": "answer", "scores": "stars"}
+    row = {"question": "p", "answer": "r", "stars": 4, "response": "an older one"}
+    for path in (write_lines(tmp_path / "r.jsonl", row), table(tmp_path / "r.csv", row)):
+        (found,) = load([path], columns=columns).rows
+        assert (found.item.prompt, found.item.response, found.overall) == ("p", "r", 4)
+    (tmp_path / "r.json").write_text(json.dumps([row]))
+    assert load([tmp_path / "r.json"], columns=columns).rows[0].item == found.item
+    with pytest.raises(AdjudgeError, match='"grade" is missing .--columns takes it as scores.'):
+        load([tmp_path / "r.json"], columns={"scores": "grade"})
+    with pytest.raises(AdjudgeError, match="or say with --columns which are meant"):
+        load([tmp_path / "r.json"])
+
+
 def test_parquet_is_read_as_the_same_rows(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
