@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Collection
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.reward import GroupReward
@@ -34,8 +35,13 @@ def filled(reward: GroupReward, fill: float | None = None) -> list[float]:
     if [*reward.rewards] == [None]:
         return [_lone(reward, fill)]
     known = [value for value in reward.settled if value is not None]
-    mean = math.fsum(known) / len(known) if known else fill or 0.0
+    mean = _mean(known) if known else fill or 0.0
     return [mean if value is None else value for value in reward.settled]
+
+
+def _mean(values: Collection[float]) -> float:
+    """Their mean, which rounding does not lead beyond them: that of equal numbers is that number."""
+    return min(max(math.fsum(values) / len(values), min(values)), max(values))
 
 
 def _lone(reward: GroupReward, fill: float | None) -> float:

@@ -19,6 +19,12 @@ def test_who_abstained_gets_the_mean_of_the_others_and_moves_nothing() -> None:
     assert group_advantages(filled(reward), group_size=4, scale="none").mean.tolist() == alone.mean.tolist()
 
 
+def test_the_mean_of_equal_rewards_is_that_reward_and_the_group_has_no_variance() -> None:
+    for value in (0.1, 0.7, -0.3):  # three times 0.1, divided by three, is more than 0.1
+        reward = GroupReward((value, value, value, None), (None, None, None, "low_mass"))
+        assert filled(reward) == [value] * 4
+
+
 def test_a_group_without_two_rewards_is_all_alike() -> None:
     assert filled(GroupReward((3.0, None), (None, "timeout"))) == [0.0, 0.0]
     assert filled(GroupReward((3.0,), (None,))) == [3.0]
