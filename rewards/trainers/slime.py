@@ -44,10 +44,10 @@ def for_slime(
     Labels that are texts are references; a sample's metadata are columns. Other samples are generated while the judge
     works, and what comes meanwhile is judged together: see `Buffer`. To guards and length trends each such call is a
     step, an evaluation's too, as slime does not tell them apart: name there a function of the reward without them. A
-    sample on which it abstained gets the mean of its group (`filled`), `remove_sample`, and the reason as
-    `metadata["adjudge_abstained"]`; one that comes again (an aborted rollout) loses these first, and keeps a
-    `remove_sample` that was somebody else's. One that came alone has no such mean: it is an error (LoneAbstention), or
-    gets `fill`.
+    sample on which it abstained gets the mean of its group (`filled`), in a group without any that of the latest
+    rewards (`Filling`) or `fill`, `remove_sample`, and the reason as `metadata["adjudge_abstained"]`; one that comes
+    again (an aborted rollout) loses these first, and keeps a `remove_sample` that was somebody else's. One that came
+    alone has no such mean: it is an error (LoneAbstention), or gets `fill`.
     """
     buffer = Buffer(Scorer(reward, deadline, on_failure), 1, fill=fill)
 
