@@ -76,7 +76,8 @@ def filled(reward: GroupReward, fill: float | None = None, usual: float = 0.0) -
 
     The group's mean stays that of the members that have a reward, and the advantage of the others is 0, up to rounding:
     a 0 in their place would be a reward like any other. (The standard deviation shrinks by √((valid − 1)/(all − 1)), so
-    that the others' normalised advantages grow by its inverse: only a trainer that leaves members out can help that.)
+    that the others' normalised advantages grow by its inverse: only a trainer that leaves members out can help that, as
+    slime does with `slime_advantages`.)
     Where one has a reward all get it, and where nobody has, `fill`, or what is `usual`: nothing is learned from such a
     group, but a trainer may hold it against others of its batch. The number that all get is rounded (`BITS`), by a
     4,096th at most: the mean that a trainer takes in float32 is then that number, and their advantages are exactly 0.
