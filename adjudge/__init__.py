@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from adjudge.rewards.tournament_reward import TournamentReward as TournamentReward
     from adjudge.rewards.trainers.openrlhf import for_openrlhf as for_openrlhf
     from adjudge.rewards.trainers.slime import for_slime as for_slime
+    from adjudge.rewards.trainers.slime import slime_advantages as slime_advantages
     from adjudge.rewards.trainers.verl import for_verl as for_verl
     from adjudge.rewards.trainers.verl import for_verl_batch as for_verl_batch
     from adjudge.rewards.verdict import AspectVerdict as AspectVerdict
@@ -145,7 +146,7 @@ _HOMES = {
     "adjudge.rewards.judges.tournament": ("Tournament",),
     "adjudge.rewards.tournament_reward": ("TournamentReward",),
     "adjudge.rewards.trainers.openrlhf": ("for_openrlhf",),
-    "adjudge.rewards.trainers.slime": ("for_slime",),
+    "adjudge.rewards.trainers.slime": ("for_slime", "slime_advantages"),
     "adjudge.rewards.trainers.verl": ("for_verl", "for_verl_batch"),
     "adjudge.rewards.judges.tree": ("TreeJudge",),
     "adjudge.rewards.verdict": (

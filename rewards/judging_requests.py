@@ -170,8 +170,8 @@ class RewardResponse(msgspec.Struct, frozen=True):
     A completion on which the judge abstained has null, never 0, and its reason in `abstained`. So has a group in which
     fewer than two have a reward, with "too_few" for the one that has; in `query` a group are those of one prompt and
     label. null stops a run of OpenRLHF, which makes tensors of the numbers: with `?fill=0.5` in its URL they have the
-    mean of their group's others instead, and 0.5 where fewer than two have a reward. `scores` are the rewards again and
-    `extra_logs` lists of numbers, both as OpenRLHF reads them.
+    mean of their group's others instead, the only reward where there is one, and 0.5 where there is none. `scores` are
+    the rewards again and `extra_logs` lists of numbers, both as OpenRLHF reads them.
     """
 
     rewards: list[float | None]

@@ -14,16 +14,13 @@ from numbers import Real
 from threading import TIMEOUT_MAX, Condition, Thread
 from typing import Any
 
-import msgspec
-
 from adjudge.engine.checking import at_least, is_number, shown
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.score import Reason
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import Sample, group_of
 from adjudge.rewards.layer import learning
 from adjudge.rewards.reward import GroupReward
-from adjudge.rewards.trainers.filling import LoneAbstention, checked_fill, filled
+from adjudge.rewards.trainers.filling import Filling, LoneAbstention, Member
 from adjudge.rewards.trainers.scoring import Scorer
 
 REMEMBERED = 4096
@@ -31,14 +28,6 @@ REMEMBERED = 4096
 
 
 _log = logging.getLogger("adjudge")
-
-
-class Member(msgspec.Struct, frozen=True):
-    """What a sample got as a member of its group; `filled` is a number also where there is no reward."""
-
-    reward: float | None
-    filled: float
-    abstained: Reason | None
 
 
 class Buffer:
@@ -53,6 +42,7 @@ class Buffer:
     different; a whole group under one identity is a mistake, raised to it.
 
     A sample that is alone and abstains gets `fill`; without that number LoneAbstention is raised to it: see `filled`.
+    What a group without any reward gets is said by `Filling`: there is one for groups that learn, one for the others.
     `most` is how many samples the trainer has waiting at a time: when as many wait for others of their groups, all are
     told by an AdjudgeError that these cannot come.
     """
@@ -72,7 +62,8 @@ class Buffer:
         self.scorer, self.size, self.patience = scorer, size, patience
         if most is not None:
             at_least(1, most=most)
-        self.fill, self.most = checked_fill(fill), most
+        self.fill, self.most = fill, most
+        self._filling = {learns: Filling(fill) for learns in (True, False)}
         self._changed = Condition()
         self._waiting: dict[Hashable, _Waiting] = {}
         self._done: OrderedDict[tuple[Hashable, Hashable], tuple[str, Future[Member], _Waiting]] = OrderedDict()
@@ -213,11 +204,13 @@ class Buffer:
             for waiting, _ in whole:
                 waiting.fail(error)
         else:
+            filling = self._filling[ready[0].learns]
+            filling.note(answer for answer in answers if isinstance(answer, GroupReward))
             for (waiting, _), answer in zip(whole, answers, strict=True):
                 if isinstance(answer, AdjudgeError):
                     waiting.fail(answer)
                 else:
-                    waiting.settle(answer, self.fill)
+                    waiting.settle(answer, filling)
 
 
 async def waited(put: Future[Member]) -> Member:
@@ -261,15 +254,15 @@ class _Waiting:
         self.samples[place] = sample
         return self._futures[place]
 
-    def settle(self, reward: GroupReward, fill: float | None) -> None:
+    def settle(self, reward: GroupReward, filling: Filling) -> None:
         try:
-            columns = (reward.settled, filled(reward, fill), reward.abstained)
+            members = filling.members(reward)
         except LoneAbstention as error:
             return self.fail(error)
         self.ended = time.monotonic()
-        for future, value, number, why in zip(self._futures, *columns, strict=True):
+        for future, member in zip(self._futures, members, strict=True):
             if future.set_running_or_notify_cancel():
-                future.set_result(Member(value, number, why))
+                future.set_result(member)
 
     def fail(self, error: BaseException) -> None:
         self.ended = time.monotonic()

@@ -29,7 +29,8 @@ from adjudge.rewards.function_reward import Function
 from adjudge.rewards.grouping import Sample
 from adjudge.rewards.openrlhf_queries import response_of
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.trainers.buffer import Buffer, Member
+from adjudge.rewards.trainers.buffer import Buffer
+from adjudge.rewards.trainers.filling import Member
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
 _log = logging.getLogger("adjudge")
@@ -59,8 +60,10 @@ def for_openrlhf(
     template; `ends` are markers to take off the ends of responses ("<|im_end|>").
 
     OpenRLHF knows no abstention: such a sample's reward is the mean of its group (`filled`), and `abstained` in its
-    logs is 1. One that is alone has no such mean: it is an error (LoneAbstention), or gets `fill`. What ends the run is
-    an error in the log too, as OpenRLHF itself goes on to one that does not say why.
+    logs is 1. A group without any gets the mean of its actor's latest rewards (`Filling`), or `fill`. `scores` are the
+    rewards, but 0 or `fill` in a group with fewer than two: its filter (`--algo.dynamic_filtering_range`, between 0 and
+    1 by default) replaces a group of zeros. A sample that is alone is an error (LoneAbstention), or gets `fill`. What
+    ends the run is an error in the log too, as OpenRLHF itself goes on to one that does not say why.
     """
     buffer = Buffer(Scorer(reward, deadline, on_failure), num_generations, patience, fill=fill)
     if threads < num_generations:
@@ -77,8 +80,9 @@ def for_openrlhf(
             _log.error('reward "%s" failed: %s: %s', buffer.scorer.name, type(error).__name__, error)
             raise
         rewards = torch.tensor([member.filled for member in members])
+        scores = torch.tensor([(fill or 0.0) if member.few else member.filled for member in members])
         abstained = torch.tensor([float(member.reward is None) for member in members])
-        return {"rewards": rewards, "scores": rewards.clone(), "extra_logs": {"abstained": abstained}}
+        return {"rewards": rewards, "scores": scores, "extra_logs": {"abstained": abstained}}
 
     return reward_func
 

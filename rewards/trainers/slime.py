@@ -6,10 +6,12 @@ function in the evaluation's own `custom_rm_path`, too. A sample has `prompt` (a
 `metadata` and `group_index`; one with `remove_sample` set is masked out of the loss. It wants a number for each.
 Rollouts that a custom generate function splits into several samples come as a list of their own without `--group-rm`,
 and cannot be scored with it.
-Source: https://github.com/THUDM/slime/blob/main/docs/en/get_started/customization.md, "Reward Model",
-slime/rollout/rm_hub/__init__.py and slime/rollout/sglang_rollout.py.
+What `--custom-reward-post-process-path` names it calls with `(args, samples)`, all samples of a step, for two lists of
+a number for each: rewards for its log, and what its estimator begins with.
+Source: https://github.com/THUDM/slime/blob/main/docs/en/get_started/customization.md, "Reward Model" and "Reward
+Post-Processing", slime/rollout/rm_hub/__init__.py, slime/rollout/sglang_rollout.py and slime/ray/rollout.py.
 
-Put this into a module, and name it there:
+Put this into a module, and name it there (`adjudge.slime_advantages` can be named as it is):
 
     custom_rm = for_slime(reward)
 """
@@ -18,18 +20,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from itertools import accumulate
 from typing import Any
 
+import torch
+
 from adjudge.engine.errors import AdjudgeError
+from adjudge.kernels.advantages import group_advantages
 from adjudge.rewards.function_reward import Function
-from adjudge.rewards.grouping import Sample
+from adjudge.rewards.grouping import Sample, collected
 from adjudge.rewards.messages import prompt_of, text_of
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.trainers.buffer import Buffer, waited
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
 _ABSTAINED, _REMOVED_BEFORE = "adjudge_abstained", "adjudge_removed_before"  # names that no data set has
+
+CENTRED = ("grpo", "gspo", "cispo", "reinforce_plus_plus_baseline")
+"""slime's estimators that take a group's mean from its rewards (cispo since its pull request 2067)."""
+
+SCALED = ("grpo", "gspo", "cispo")
+"""Those that divide by the group's standard deviation, too."""
 
 
 def for_slime(
@@ -44,10 +56,11 @@ def for_slime(
     Labels that are texts are references; a sample's metadata are columns. Other samples are generated while the judge
     works, and what comes meanwhile is judged together: see `Buffer`. To guards and length trends each such call is a
     step, an evaluation's too, as slime does not tell them apart: name there a function of the reward without them. A
-    sample on which it abstained gets the mean of its group (`filled`), `remove_sample`, and the reason as
-    `metadata["adjudge_abstained"]`; one that comes again (an aborted rollout) loses these first, and keeps a
-    `remove_sample` that was somebody else's. One that came alone has no such mean: it is an error (LoneAbstention), or
-    gets `fill`.
+    sample on which it abstained gets the mean of its group (`filled`), in a group without any that of the latest
+    rewards (`Filling`) or `fill`, `remove_sample`, and the reason as `metadata["adjudge_abstained"]`; one that comes
+    again (an aborted rollout) loses these first, and keeps a `remove_sample` that was somebody else's. One that came
+    alone has no such mean: it is an error (LoneAbstention), or gets `fill`. With `slime_advantages` beside it a group's
+    standard deviation is that of its rewards, which the means in it would shrink.
     """
     buffer = Buffer(Scorer(reward, deadline, on_failure), 1, fill=fill)
 
@@ -73,6 +86,47 @@ def for_slime(
         return [member.filled for member in members]
 
     return custom_rm
+
+
+def slime_advantages(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
+    """What slime logs as rewards, and advantages in which an abstention counts for nothing.
+
+    As slime's own normalisation: minus the group's mean and, unless `--disable-grpo-std-normalization`, divided by the
+    group's standard deviation + 1e-6, for the estimators that do so (`CENTRED`, `SCALED`); with the others, or
+    `--disable-rewards-normalization`, the rewards as they are. But the mean and the deviation are those of the rewards
+    that `for_slime` gave: a sample on which it abstained has advantage 0, and so has a group with fewer than two. One
+    that something else took out of the loss (`remove_sample`) counts, as it does in slime.
+
+    Groups are those of `group_index`, of whatever size: slime takes a batch that is not n_samples_per_prompt ×
+    rollout_batch_size for a single group (issue 1414 there). Samples without it are cut by n_samples_per_prompt.
+    Settings that `args` lacks are slime's defaults.
+    """
+    key = getattr(args, "reward_key", None)
+    rewards = [sample.reward[key] if key else sample.reward for sample in samples]
+    estimator = getattr(args, "advantage_estimator", "grpo")
+    if estimator not in CENTRED or not getattr(args, "rewards_normalization", True):
+        return rewards, rewards
+    known = [
+        None if _ABSTAINED in (sample.metadata or {}) else reward
+        for sample, reward in zip(samples, rewards, strict=True)
+    ]
+    groups = collected(_group_keys(samples, getattr(args, "n_samples_per_prompt", 1)))
+    order = [place for group in groups for place in group]
+    scaled = estimator in SCALED and getattr(args, "grpo_std_normalization", True)
+    advantages = group_advantages(
+        [known[place] for place in order],
+        offsets=torch.tensor([0, *accumulate(map(len, groups))]),
+        scale="group_std" if scaled else "none",
+        eps=1e-6,
+    ).advantages
+    found = dict(zip(order, advantages.tolist(), strict=True))
+    return rewards, [found[place] for place in range(len(samples))]
+
+
+def _group_keys(samples: Sequence[Any], size: int) -> list[Hashable]:
+    """What tells the groups of a step's samples apart: what slime calls them, or else which `size` of samples it is."""
+    indices = [getattr(sample, "group_index", None) for sample in samples]
+    return [("cut", place // size) if index is None else index for place, index in enumerate(indices)]
 
 
 def _remove(sample: Any, why: str) -> None:

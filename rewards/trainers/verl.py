@@ -27,8 +27,8 @@ from adjudge.rewards.function_reward import Function
 from adjudge.rewards.grouping import Sample, collected, group_of
 from adjudge.rewards.messages import prompt_of, text_of
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.trainers.buffer import Buffer, Member, waited
-from adjudge.rewards.trainers.filling import checked_fill, filled
+from adjudge.rewards.trainers.buffer import Buffer, waited
+from adjudge.rewards.trainers.filling import Filling, Member
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
 Kept = dict[str, float]
@@ -69,8 +69,9 @@ def for_verl(
     a time; where so many wait for others that cannot come in, it is an error. What never reaches it: prompts in a batch
     × (num_generations − 1) < 1000.
 
-    verl knows no abstention: such a sample's score is the mean of its group (`filled`), and "abstained" is 1. One that
-    is alone is an error (LoneAbstention), or gets `fill`.
+    verl knows no abstention: such a sample's score is the mean of its group (`filled`), and "abstained" is 1. A group
+    without any gets the mean of the latest rewards (`Filling`; held-out splits that of their own), or `fill`. A sample
+    that is alone is an error (LoneAbstention), or gets `fill`.
     """
     sizes = num_generations if isinstance(num_generations, Mapping) else {}
     scorer = Scorer(reward, deadline, on_failure)
@@ -104,7 +105,7 @@ def for_verl_batch(
     is there several times over is so many groups. To guards and length trends each batch is a step, a validation's too,
     as verl does not tell them apart. Everything else is as in `for_verl`.
     """
-    scorer, fill = Scorer(reward, deadline, on_failure), checked_fill(fill)
+    scorer, filling = Scorer(reward, deadline, on_failure), Filling(fill)
 
     def compute_score(
         data_sources: Sequence[Any],
@@ -119,10 +120,10 @@ def for_verl_batch(
         samples = [_sample(*column, prompt) for column in zip(*columns, strict=True)]
         places = collected([_group(sample) for sample in samples], num_generations)
         rewards = scorer.score([group_of([samples[place] for place in group]) for group in places]).rewards
+        filling.note(rewards)
         kept: dict[int, Kept] = {}
         for group, given in zip(places, rewards, strict=True):
-            members = map(Member, given.settled, filled(given, fill), given.abstained)
-            kept |= {place: _kept(member) for place, member in zip(group, members, strict=True)}
+            kept |= {place: _kept(member) for place, member in zip(group, filling.members(given), strict=True)}
         return [kept[place] for place in range(len(samples))]
 
     return compute_score

@@ -16,8 +16,8 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import Sample
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers import buffer as module
-from adjudge.rewards.trainers.buffer import Buffer, Member, waited
-from adjudge.rewards.trainers.filling import LoneAbstention
+from adjudge.rewards.trainers.buffer import Buffer, waited
+from adjudge.rewards.trainers.filling import LoneAbstention, Member
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 from tests.rewards.trainers.rewards import Patient, Relative, Short, Told, fails_on_second
 
@@ -203,7 +203,11 @@ def test_a_mistake_in_one_group_is_raised_to_its_own_members_alone(on_failure: O
 def test_a_failure_that_is_lived_with_costs_its_own_group_alone() -> None:
     buffer = Buffer(Scorer(Told(fails_on_second), on_failure="abstain"), 1, LONG, fill=0.0)
     futures = [buffer.put(text, sample(text, text)) for text in ("a", "B", "ccc")]
-    assert [future.result(60) for future in futures] == [value(1.0), Member(None, 0.0, "cancelled"), value(3.0)]
+    assert [future.result(60) for future in futures] == [
+        value(1.0),
+        Member(None, 0.0, "cancelled", few=True),
+        value(3.0),
+    ]
 
 
 def test_abstentions_come_with_their_reason_and_a_neutral_number() -> None:
@@ -211,6 +215,22 @@ def test_abstentions_come_with_their_reason_and_a_neutral_number() -> None:
     futures = [buffer.put("p", sample(text)) for text in ("a", "bb", "cccc")]
     assert futures[0].result(60) == Member(None, 3.0, "low_mass")
     assert [future.result(60) for future in futures[1:]] == [value(2.0), value(4.0)]
+
+
+def test_a_group_without_a_reward_gets_the_mean_of_those_before_and_again_when_it_comes_again() -> None:
+    buffer = Buffer(Scorer(Told(lambda response: float(response) if response else None)), 2, LONG)
+
+    def scored(prompt: str, *responses: str, learns: bool = True) -> list[float]:
+        puts = [buffer.put(prompt, sample(text, prompt), n, learns=learns) for n, text in enumerate(responses)]
+        return [put.result(60).filled for put in puts]
+
+    assert scored("v", "7", "8", learns=False) == [7.0, 8.0]
+    assert scored("p", "1", "3") == [1.0, 3.0]
+    assert scored("q", "", "") == [2.0, 2.0]
+    assert scored("w", "", "", learns=False) == [7.5, 7.5]  # an evaluation has means of its own
+    assert scored("r", "5", "") == [5.0, 5.0]
+    assert scored("q", "", "") == [2.0, 2.0]  # a sample that comes again gets what it got
+    assert scored("s", "", "") == [3.0, 3.0]
 
 
 def test_groups_that_become_ready_while_the_reward_is_busy_are_scored_together() -> None:
@@ -291,6 +311,8 @@ def test_a_pickle_carries_the_reward_and_no_samples() -> None:
     buffer.put("p", sample("a"))
     copy = pickle.loads(pickle.dumps(buffer))
     assert (copy.size, copy.patience, copy.fill, copy._waiting) == (2, 7.0, 0.5, {})
+    puts = [copy.put("q", sample("a")) for _ in range(2)]
+    assert [put.result(60) for put in puts] == [value(0.0)] * 2
 
 
 def test_who_abstains_alone_is_told_and_others_that_were_scored_with_it_get_their_rewards() -> None:
@@ -308,8 +330,11 @@ def test_a_group_without_an_answer_ends_no_run_but_three_calls_in_a_row_do() -> 
     def scored(response: str) -> list[Member]:
         return [future.result(60) for future in [buffer.put("p", sample(response)) for _ in range(2)]]
 
+    seen = False
     for response in ("a", "a", "b", "a", "a"):
-        assert scored(response)[0] == (value(1.0) if response == "b" else Member(None, 0.0, "timeout"))
+        seen = seen or response == "b"
+        silent = Member(None, float(seen), "timeout", few=True)
+        assert scored(response)[0] == (value(1.0) if response == "b" else silent)
     with pytest.raises(AdjudgeError, match='every completion of the last 3 calls is "timeout"'):
         scored("a")
 

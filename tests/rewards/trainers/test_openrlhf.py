@@ -87,6 +87,20 @@ def test_an_abstention_is_neutral_and_logged() -> None:
     assert found["extra_logs"]["abstained"].tolist() == [1.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize("fill", [None, 0.5])
+def test_what_its_filter_reads_of_a_group_with_fewer_than_two_rewards_is_not_what_it_trains_on(
+    fill: float | None,
+) -> None:
+    reward_func = for_openrlhf(Told(lambda text: float(text) if text else None), 3, fill=fill)
+    prompts = [prompt for prompt in "pqr" for _ in range(3)]
+    answers = ["1", "3", "", "5", "", "", "", "", ""]
+    found = reward_func([*map("".join, zip(prompts, answers, strict=True))], prompts, None)
+    usual = 3.0 if fill is None else fill
+    assert found["rewards"].tolist() == [1.0, 3.0, 2.0, 5.0, 5.0, 5.0, *[usual] * 3]
+    assert found["scores"].tolist() == [1.0, 3.0, 2.0, *[fill or 0.0] * 6]
+    assert found["extra_logs"]["abstained"].tolist() == [0.0, 0.0, *[1.0] * 7]
+
+
 def test_a_sample_that_abstains_alone_is_an_error_in_the_log_or_gets_the_number_given(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

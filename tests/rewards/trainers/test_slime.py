@@ -1,19 +1,23 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import inspect
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.function_reward import FunctionReward
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.filling import LoneAbstention
-from adjudge.rewards.trainers.slime import for_slime
+from adjudge.rewards.trainers.slime import for_slime, slime_advantages
 from tests.rewards.trainers.rewards import Patient, Relative, Told, fails_on_second
 
 ARGS = SimpleNamespace(group_rm=True, custom_rm_path="rewards.custom_rm")
@@ -21,7 +25,7 @@ ARGS = SimpleNamespace(group_rm=True, custom_rm_path="rewards.custom_rm")
 
 @dataclass
 class SlimeSample:
-    """The attributes of slime's samples that a reward model reads and writes, with their defaults there."""
+    """The attributes of slime's samples that are read and written here, with their defaults there."""
 
     response: str
     prompt: Any = "Tell one."
@@ -29,6 +33,7 @@ class SlimeSample:
     group_index: int | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     remove_sample: bool = False
+    reward: Any = None
 
 
 def test_a_group_is_scored_as_one() -> None:
@@ -158,3 +163,95 @@ def test_what_the_metadata_say_of_each_sample_reaches_a_function() -> None:
     custom_rm = for_slime(FunctionReward(lambda completions, calls: calls))
     samples = [SlimeSample(text, metadata={"calls": n}) for n, text in enumerate("abc")]
     assert asyncio.run(custom_rm(ARGS, samples)) == [0.0, 1.0, 2.0]
+
+
+def settings(**further: Any) -> SimpleNamespace:
+    """slime's own defaults, for groups of four."""
+    usual = {"advantage_estimator": "grpo", "rewards_normalization": True, "grpo_std_normalization": True}
+    return SimpleNamespace(**{**usual, "n_samples_per_prompt": 4, "reward_key": None, **further})
+
+
+def rolled_out(*groups: Sequence[float | None]) -> list[SlimeSample]:
+    """What comes of rollouts of which each group is scored by itself, as slime does it; None for an abstention."""
+    custom_rm = for_slime(Told(lambda text: float(text) if text else None))
+    whole: list[SlimeSample] = []
+    for index, group in enumerate(groups):
+        texts = ["" if reward is None else str(reward) for reward in group]
+        samples = [SlimeSample(text, group_index=index) for text in texts]
+        for sample, reward in zip(samples, asyncio.run(custom_rm(ARGS, samples)), strict=True):
+            sample.reward = reward
+        whole += samples
+    return whole
+
+
+def test_slime_loads_what_makes_advantages_by_its_path_and_calls_it_with_its_settings_and_a_step_s_samples() -> None:
+    found = getattr(importlib.import_module("adjudge"), "slime_advantages")  # noqa: B009, as slime does
+    assert found is slime_advantages and [*inspect.signature(found).parameters] == ["args", "samples"]
+    samples = rolled_out([1.0, 2.0, 4.0, 5.0], [0.5, 0.5, None, 3.5])
+    rewards, advantages = found(settings(), samples)
+    for numbers in (rewards, advantages):
+        assert isinstance(numbers, list) and len(numbers) == 8 and {*map(type, numbers)} == {float}
+    assert rewards == [sample.reward for sample in samples] == [1.0, 2.0, 4.0, 5.0, 0.5, 0.5, 1.5, 3.5]
+    bare = [SlimeSample("", reward=0.5), SlimeSample("", reward=1.5)]  # the settings and samples of its contract tests
+    assert [len(numbers) for numbers in found(SimpleNamespace(), bare)] == [2, 2]
+    assert found(settings(), []) == ([], [])
+
+
+def test_an_abstention_counts_for_nothing_in_an_advantage_where_the_mean_in_its_place_shrinks_the_deviation() -> None:
+    rewards, advantages = slime_advantages(settings(), samples := rolled_out([1.0, 3.0, *[None] * 6]))
+    assert advantages == pytest.approx([-math.sqrt(0.5), math.sqrt(0.5), *[0.0] * 6], rel=2e-6)
+    assert advantages[2:] == [0.0] * 6 and [sample.remove_sample for sample in samples] == [False] * 2 + [True] * 6
+    seen = torch.tensor(rewards)
+    assert ((seen - seen.mean()) / seen.std())[1].item() == pytest.approx(math.sqrt(3.5))  # as slime has it by itself
+
+
+def test_advantages_of_whole_groups_are_those_that_slime_has_by_itself() -> None:
+    torch.manual_seed(3)
+    values = torch.rand(3, 4)
+    samples = rolled_out(*values.tolist())
+    apart = values - values.mean(-1, keepdim=True)
+    for further, expected in (
+        ({}, apart / (values.std(-1, keepdim=True) + 1e-6)),
+        ({"advantage_estimator": "gspo"}, apart / (values.std(-1, keepdim=True) + 1e-6)),
+        ({"advantage_estimator": "cispo"}, apart / (values.std(-1, keepdim=True) + 1e-6)),
+        ({"grpo_std_normalization": False}, apart),
+        ({"advantage_estimator": "reinforce_plus_plus_baseline"}, apart),
+        ({"rewards_normalization": False}, values),
+        ({"advantage_estimator": "reinforce_plus_plus"}, values),
+        ({"advantage_estimator": "ppo"}, values),
+    ):
+        rewards, advantages = slime_advantages(settings(**further), samples)
+        assert rewards == values.flatten().tolist()
+        assert advantages == pytest.approx(expected.flatten().tolist(), abs=1e-5)
+
+
+def test_a_group_with_fewer_than_two_rewards_moves_nothing_nor_do_others_feel_it() -> None:
+    samples = rolled_out([1.0, 2.0, 4.0, 5.0], [0.85, None, None, None], [None] * 4)
+    rewards, advantages = slime_advantages(settings(grpo_std_normalization=False), samples)
+    assert advantages == [-2.0, -1.0, 1.0, 2.0, *[0.0] * 8]
+    assert rewards[4:] == pytest.approx([0.85] * 4 + [0.85 / 5 + 12 / 5] * 4, rel=1e-3)
+
+
+def test_groups_are_those_of_their_index_of_whatever_size_and_wherever_they_stand() -> None:
+    samples = rolled_out([1.0, 2.0, 4.0, 5.0], [7.0, 9.0], [5.0, 5.0, 5.0])
+    mixed = [samples[place] for place in (8, 0, 4, 1, 5, 6, 2, 3)]  # a step's end was cut off: 7 is missing
+    _, advantages = slime_advantages(settings(grpo_std_normalization=False), mixed)
+    assert advantages == [0.0, -2.0, -1.0, -1.0, 1.0, 0.0, 1.0, 2.0]
+
+
+def test_samples_without_an_index_are_cut_by_the_size_of_groups() -> None:
+    samples = [SlimeSample("", reward=reward) for reward in (1.0, 3.0, 5.0, 9.0, 4.0)]
+    _, advantages = slime_advantages(settings(grpo_std_normalization=False, n_samples_per_prompt=2), samples)
+    assert advantages == [-1.0, 1.0, -2.0, 2.0, 0.0]
+
+
+def test_a_sample_that_others_took_out_of_the_loss_counts_in_its_group_as_in_slime() -> None:
+    samples = rolled_out([1.0, 2.0, 6.0])
+    samples[2].remove_sample, samples[2].metadata = True, None  # type: ignore[assignment]
+    assert slime_advantages(settings(grpo_std_normalization=False), samples)[1] == [-2.0, -1.0, 3.0]
+
+
+def test_a_reward_among_others_is_the_one_that_slime_is_told_of() -> None:
+    samples = [SlimeSample("", group_index=0, reward={"judge": reward, "length": 7}) for reward in (1.0, 3.0)]
+    found = slime_advantages(settings(grpo_std_normalization=False, reward_key="judge"), samples)
+    assert found == ([1.0, 3.0], [-1.0, 1.0])

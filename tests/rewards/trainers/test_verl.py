@@ -120,6 +120,24 @@ def test_an_abstention_is_the_mean_of_its_group_and_marked_and_all_samples_have_
     ]
 
 
+def test_a_group_without_a_reward_gets_the_mean_of_its_batch_and_of_batches_before() -> None:
+    compute_score = for_verl_batch(Told(lambda text: float(text) if text else None))
+
+    def scored(*responses: str) -> list[float]:
+        prompts = [info(prompt) for prompt in "ppqqrr"]
+        return [one["score"] for one in compute_score(["s"] * 6, responses, [None] * 6, prompts)]
+
+    assert scored("", "", "1", "3", "8", "") == [4.0, 4.0, 1.0, 3.0, 8.0, 8.0]
+    assert scored("", "", "", "", "", "") == [4.0] * 6
+    single = for_verl(Told(lambda text: float(text) if text else None), 2)
+
+    async def groups() -> list[Any]:
+        pairs = [("p", ("1", "3")), ("q", ("", ""))]
+        return [await asyncio.gather(*[single("s", text, None, info(p)) for text in two]) for p, two in pairs]
+
+    assert asyncio.run(groups())[1] == [{"score": 2.0, "abstained": 1.0}] * 2
+
+
 def test_prompts_may_be_messages_as_parquet_gives_them() -> None:
     import numpy as np
 
