@@ -73,6 +73,7 @@ def value(record: dict[str, Any], path: str) -> Any:
         ("perse", "optimiser.lr", 1e-5),
         ("perse", "optimiser.rows_per_step", 4),
         ("perse", "optimiser.steps", 2000),
+        ("perse", "optimiser.max_tokens", 4096),
         ("qurl-cold-start", "optimiser.lr", 1e-6),
         ("qurl-cold-start", "optimiser.rows_per_step", 16),
         ("qurl-cold-start", "optimiser.epochs", 2.0),
