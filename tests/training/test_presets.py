@@ -69,6 +69,7 @@ def value(record: dict[str, Any], path: str) -> Any:
         ("qurl", "optimiser.prompts_per_step", 32),
         ("qurl", "optimiser.epochs", 2.0),
         ("qurl", "optimiser.advantage", "group_std"),
+        ("qurl", "optimiser.loss", "dr_grpo"),
         ("qurl", "generation.group", 8),
         ("perse", "optimiser.lr", 1e-5),
         ("perse", "optimiser.rows_per_step", 4),
