@@ -46,6 +46,9 @@ RELEASED_ASPECTS = tuple(
 BEST, WORST = 5.0, 1.0
 """The ends of the scale that aspects are scored on."""
 
+ROUNDING = 1e-6
+"""By how much the mean of a distribution over the scale may lie beyond its end."""
+
 
 class ComponentWeights(msgspec.Struct, frozen=True):
     """How the parts of the reward are weighted; the defaults are the paper's (C.2.3)."""
@@ -121,8 +124,16 @@ def mended_parts(
 ) -> tuple[float, float]:
     """The same with each part in [0, 1]: the sums as weighted means, a tie with the reference in the middle.
 
-    Both rise with every score whose aspect has weight; the advantage falls with the reference's.
+    Both rise with every score whose aspect has weight; the advantage falls with the reference's. Raises AdjudgeError
+    for a score that is not from WORST to BEST, of which no part of that range can be told.
     """
+    for aspect in aspects:
+        for score in (scores[aspect.name], reference[aspect.name]):
+            if not WORST - ROUNDING <= score <= BEST + ROUNDING:
+                raise AdjudgeError(
+                    f'the judge scores "{aspect.name}" {score:g}, and this reward is of scores from {WORST:g} to'
+                    f' {BEST:g}: let the judge score on that scale, or give form="parity"'
+                )
     mine, theirs = weighted_mean_of(scores, aspects), weighted_mean_of(reference, aspects)
     return ((mine - theirs) / (BEST - WORST) + 1.0) / 2.0, (mine - WORST) / (BEST - WORST)
 

@@ -40,6 +40,12 @@ def computes_bfloat16(policy: Policy, *, gpu: bool) -> bool:
     return policy.dtype == "bfloat16" or (policy.dtype == "auto" and gpu)
 
 
+def room(max_tokens: int, model: Any) -> int:
+    """The longest text in tokens that a recipe and the context of its model allow."""
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return min(max_tokens, context or max_tokens)
+
+
 def lora_config(lora: Lora, model: Any, task: str = "CAUSAL_LM") -> Any:
     """The peft configuration of an adapter over the model; `task` as peft calls it.
 

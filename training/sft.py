@@ -19,7 +19,7 @@ from adjudge.rewards.rows import Row
 from adjudge.training.arguments import arguments, parts
 from adjudge.training.callbacks import Watch
 from adjudge.training.metrics import weighted_mean
-from adjudge.training.policy import lora_config, open_policy
+from adjudge.training.policy import lora_config, open_policy, room
 from adjudge.training.prompts import (
     Prompts,
     asked,
@@ -58,7 +58,7 @@ def train_sft(
         policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
         words = Tokenizer(policy.tokenizer)
         kept = within(rows, recipe.data, words)
-        train, held_out = _texts(recipe, kept, words)
+        train, held_out = _texts(recipe, kept, words, room(optimiser.max_tokens, policy.model))
         steps = optimiser.count(len(train))
         if state.is_main_process:
             for line in kept.left_out:
@@ -144,15 +144,17 @@ class _Text(msgspec.Struct, frozen=True):
         return len(self.tokens) - max(self.begins, 1)
 
 
-def _texts(recipe: SftRecipe, rows: Prompts, words: Tokenizer) -> tuple[list[_Text], list[_Text]]:
-    """The texts of no more tokens than the recipe allows, to train on and held out."""
-    limit = recipe.optimiser.max_tokens
+def _texts(recipe: SftRecipe, rows: Prompts, words: Tokenizer, limit: int) -> tuple[list[_Text], list[_Text]]:
+    """The texts of no more tokens than `limit`, to train on and held out."""
     train, held_out = (
         [text for row in part if len((text := _text(recipe, row, words)).tokens) <= limit]
         for part in (rows.train, rows.held_out)
     )
     if not train:
-        raise AdjudgeError(f"no row has {limit} tokens or fewer: raise [optimiser] max_tokens")
+        mend = "raise [optimiser] max_tokens"
+        if limit < recipe.optimiser.max_tokens:
+            mend = f"{recipe.policy.model} has no longer context: give shorter rows, or train another model"
+        raise AdjudgeError(f"no row has {limit} tokens or fewer: {mend}")
     return train, held_out
 
 

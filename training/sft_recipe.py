@@ -63,7 +63,8 @@ class SftOptimiser(Optimiser, frozen=True, forbid_unknown_fields=True):
     """How the policy is trained, for `steps` steps or `epochs` times through the rows (one, if neither is named).
 
     A step takes `rows_per_step` rows, over all processes together; `micro_batch` of them go through a process's policy
-    at once, which changes memory and time alone. Rows longer than `max_tokens` are left out and counted, never cut.
+    at once, which changes memory and time alone. Rows longer than `max_tokens`, or than the policy's context, are left
+    out and counted, never cut.
     """
 
     lr: Positive = 1e-5

@@ -126,7 +126,8 @@ def _told(cell: Cell | None) -> str:
     if cell is None or (cell.value is None and cell.published is None):
         return "–"
     value = "–" if cell.value is None else f"{cell.value:z.3f}{cell.mark}"
-    return value + (f" ({cell.published:.2f})" if cell.published is not None else "")
+    digits = 3 if cell.table == "fluctuation" else 2  # as published
+    return value + (f" ({cell.published:.{digits}f})" if cell.published is not None else "")
 
 
 def _note(cells: Sequence[Cell]) -> str:
@@ -135,7 +136,8 @@ def _note(cells: Sequence[Cell]) -> str:
     paper = "in parentheses: the paper's"
     if cells[0].table == "fluctuation":
         delta, sigma = FLUCTUATION["auto-plan"]
-        return f"weights in [-1, 1]; {paper} (its auto-planning: {delta:.3f} and {sigma:.3f})"
+        told = f"weights in [-1, 1]; {paper} (its auto-planning: {delta:.3f} and {sigma:.3f})"
+        return f"{told}, whose sigma is not of the formula it prints, but divided by the trials"
     if cells[0].table == "lengths":
         return f"Pearson, in characters, ** p < 0.05, * p < 0.1, over {counted(max(counts), 'text')} at most; {paper}"
     fooled = [f"{cell.row} by {visible(cell.column)}" for cell in cells if cell.mark]

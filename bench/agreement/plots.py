@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from adjudge.bench.agreement.statistics import BINS, bins_of
 from adjudge.training.pictures import new_figure, save_figure
-
-BINS = 10
 
 
 def plot_scores(
@@ -44,7 +43,7 @@ def plot_reliability(path: Path, confidence: Sequence[float], correct: Sequence[
     figure = new_figure()
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     sure, hit = np.array(confidence, dtype=float), np.array(correct, dtype=float)
-    bins = np.minimum((sure * BINS).astype(int), BINS - 1)
+    bins = bins_of(sure)
     filled = [place for place in range(BINS) if (bins == place).any()]
     upper.plot([0, 1], [0, 1], "--", c="0.6")
     upper.plot(

@@ -112,10 +112,11 @@ def preference_line(
 
 
 def sureness(choices: Sequence[Choice], human: Sequence[float]) -> tuple[list[float], list[float]]:
-    """How sure each choice is, and whether people chose the same; a tie of theirs is half of each side."""
+    """How sure each choice is, and whether people chose the same; a tie, of theirs or of its own, is half of that."""
     preference = [choice.preference or 0.0 for choice in choices]
     confidence = [max(p, 1 - p) for p in preference]
-    return confidence, [said if p >= 0.5 else 1 - said for p, said in zip(preference, human, strict=True)]
+    agreed = (0.5 if p == 0.5 else said if p > 0.5 else 1 - said for p, said in zip(preference, human, strict=True))
+    return confidence, list(agreed)
 
 
 def _of_aspect(verdict: PairVerdict, aspect: str | None) -> Choice:

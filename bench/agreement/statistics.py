@@ -192,18 +192,26 @@ def calibration_error(confidence: Numbers, correct: Numbers, clusters: Names) ->
 
     `confidence` is the probability of the label the judge holds likeliest, `correct` 1 where that is the label
     `nearest` to what people gave. It has no interval: of few rows it is above the true error, and of draws of them
-    above that again. Source: Guo et al., 2017, eq. 3.
+    above that again. Source: Guo et al., 2017, eq. 3 (see `bins_of`).
     """
     grouped, (p_N, hit_N) = columns(clusters, confidence=confidence, correct=correct)
     _check_within(p_N, "confidence", 0.0, 1.0)
     gaps_NB = np.zeros((len(p_N), BINS + 1))
-    gaps_NB[np.arange(len(p_N)), np.minimum((p_N * BINS).astype(int), BINS - 1)] = p_N - hit_N
+    gaps_NB[np.arange(len(p_N)), bins_of(p_N)] = p_N - hit_N
     gaps_NB[:, BINS] = 1.0
     if not len(p_N):
         return _nothing(grouped, "no rows")
     sums_B = gaps_NB.sum(axis=0)
     error = float(np.abs(sums_B[:BINS]).sum() / sums_B[BINS])
     return Estimate(error, None, grouped.rows, grouped.count, "no interval: draws of prompts overstate it")
+
+
+def bins_of(p_N: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The bin of each probability, of BINS of equal width: bin m of 1, 2, … is ((m − 1)/BINS, m/BINS], the first has 0.
+
+    Source: Guo et al., 2017, 2, I_m.
+    """
+    return np.searchsorted(np.arange(1, BINS) / BINS, p_N)
 
 
 def confusion(judge: Numbers, human: Numbers, clusters: Names, labels: Numbers, how: Bootstrap = USUAL) -> list[Cell]:

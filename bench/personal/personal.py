@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from adjudge.bench.agreement.statistics import coefficients
+from adjudge.bench.agreement.statistics import FEWEST_ROWS, coefficients
 from adjudge.engine.score import Reason
 from adjudge.rewards.judges.personal import PersonalJudge, last_reviews
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
@@ -63,6 +63,18 @@ def rating_line(study: str, who: str, k: int, rater: Rater, rated: Sequence[Rati
     reasons = frozenset(verdict.abstained for verdict in verdicts)
     measures = _correlations(scores, rated)
     return StudyLine(study, who, k, len(scores) - abstained, abstained, measures, reasons=reasons)
+
+
+def random_line(rated: Sequence[RatingQuestion]) -> StudyLine:
+    """What scores drawn at random from the scale come to, whatever the readers gave: the baseline for k = 0.
+
+    The paper draws one score for each plot (5.3, Figure 5). The expected value of each correlation is exactly 0, where
+    it is defined at all: every order of the drawn scores is equally likely, and the mean over the orders is 0. A draw
+    of n scores is off by 1/√(n − 1), the standard deviation over orders of Pearson's and Spearman's.
+    """
+    defined = len(rated) >= FEWEST_ROWS and len({row.score for row in rated}) > 1
+    expected: dict[str, float | None] = dict.fromkeys(CORRELATIONS, 0.0 if defined else None)
+    return StudyLine("baseline", "random score, expected", 0, len(rated), 0, expected)
 
 
 def orders_line(judge: PersonalJudge, rated: Sequence[RatingQuestion], shuffles: int, seed: int) -> StudyLine:

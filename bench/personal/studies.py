@@ -13,7 +13,7 @@ from rich.text import Text
 from adjudge.bench.measurement import write_rows
 from adjudge.bench.personal.baselines import MatrixFactorisation, PriorChoice, ReviewerMean
 from adjudge.bench.personal.perse import Rating, ratings
-from adjudge.bench.personal.personal import CORRELATIONS, StudyLine, choices_line, orders_line, rating_line
+from adjudge.bench.personal.personal import CORRELATIONS, StudyLine, choices_line, orders_line, random_line, rating_line
 from adjudge.bench.personal.published import CHOICES, RATINGS
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
@@ -95,6 +95,8 @@ def study_ratings(
             yield _counted(
                 engine, partial(orders_line, PersonalJudge(engine, k=k, **how), rated, plan.shuffles, plan.seed)
             )
+    if 0 in plan.ks:
+        yield random_line(rated)
     for k in filter(None, plan.ks):
         yield rating_line("baseline", "reviewer mean", k, ReviewerMean(k), rated)
         if known:

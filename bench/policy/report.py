@@ -20,6 +20,9 @@ from adjudge.training.terminal import cell, ruled_table
 
 AGAINST: dict[Against, str] = {"base": "the base model's texts", "human": "people's texts"}
 
+MEAN = "mean of aspects"
+"""What EvolvR's Table 14 calls "Overall": see `PolicyResult.mean_of_aspects`."""
+
 
 def wins_table(results: Sequence[PolicyResult]) -> Table:
     """A line for each policy: how often it wins, and how it writes."""
@@ -40,13 +43,18 @@ def wins_table(results: Sequence[PolicyResult]) -> Table:
 
 
 def aspect_table(results: Sequence[PolicyResult]) -> Table:
-    """A line for each policy: mean ± standard deviation of its texts on each aspect."""
+    """A line for each policy: mean ± standard deviation of its texts on each aspect, and the mean of both over aspects.
+
+    As Table 14 of EvolvR has them; the deviation of texts' own scores stands in `wins_table`.
+    """
     table = _table()
     names = list(dict.fromkeys(name for result in results for name in result.aspects))
     for name in names:
         table.add_column(Text(visible(name)), justify="right")
+    table.add_column(MEAN, justify="right")
     for result in results:
-        table.add_row(_name(result), *(_spread(result.aspects.get(name)) for name in names))
+        each = (result.aspects.get(name) for name in names)
+        table.add_row(_name(result), *map(_spread, (*each, result.mean_of_aspects)))
     return table
 
 
@@ -83,7 +91,7 @@ def result_rows(results: Sequence[PolicyResult], judge: str, model: str, machine
             counts = [wins.won, wins.tied, wins.lost, wins.prompts, _reasons([wins])]
             rate = [cell(wins.rate, ".6g"), "", wins.counted, cell(low, ".6g"), cell(high, ".6g")]
             rows.append([result.name, f"wins over {against}", *rate, *counts, *about])
-        spreads = {"score": result.overall, **result.aspects, "words": result.words}
+        spreads = {"score": result.overall, **result.aspects, MEAN: result.mean_of_aspects, "words": result.words}
         for name, spread in spreads.items():
             if spread is not None:
                 numbers = [cell(spread.mean, ".6g"), cell(spread.deviation, ".6g"), spread.count]

@@ -56,9 +56,10 @@ class Wins(msgspec.Struct, frozen=True):
 class PolicyResult(msgspec.Struct, frozen=True):
     """A row of the evaluation.
 
-    `wins` by opponent; `aspects` and `overall` are of the scores that the matches with the base gave its texts. `bias`
-    is the mean position bias in log-odds for the first place, of `biased` matches; `turned` of `both_orders` decided
-    matches have a winner that depends on the order. `whole` of `texts` ended by themselves.
+    `wins` by opponent; `aspects` and `overall` are of the scores that the matches with the base gave its texts, the
+    latter of each text's one score, with a judge of pairs the mean of its aspects'. `bias` is the mean position bias in
+    log-odds for the first place, of `biased` matches; `turned` of `both_orders` decided matches have a winner that
+    depends on the order. `whole` of `texts` ended by themselves.
     """
 
     name: str
@@ -73,6 +74,19 @@ class PolicyResult(msgspec.Struct, frozen=True):
     turned: int = 0
     both_orders: int = 0
     length: LengthEffect | None = None
+
+    @property
+    def mean_of_aspects(self) -> Spread | None:
+        """The mean of the aspects' means, and the mean of their deviations; None without aspects.
+
+        That is the "Overall" of EvolvR's Table 14, to all its digits. It is not how far texts differ: the deviation of
+        their scores, in `overall`, is smaller unless all aspects rise and fall together. `count` is of the aspect with
+        the fewest texts.
+        """
+        if not self.aspects:
+            return None
+        means, deviations, counts = zip(*map(msgspec.structs.astuple, self.aspects.values()), strict=True)
+        return Spread(fmean(means), None if None in deviations else fmean(deviations), min(counts))
 
 
 def result_of(name: str, texts: Sequence[Text], bouts: Sequence[Bout], seed: int = 0) -> PolicyResult:

@@ -10,6 +10,7 @@ import msgspec
 
 from adjudge.bench.tree.figures import FLUCTUATION, NODES, TABLE_6, TABLE_7
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.judges.tree_nodes import Form
 from adjudge.rewards.judges.tree_weights import Weights, Wish
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Verdict
@@ -128,37 +129,44 @@ def disturbance_cells(judged: Sequence[Judged]) -> list[Cell]:
     return cells
 
 
-def fluctuation(trials: Sequence[float]) -> tuple[float, float]:
-    """(delta, sigma) of one share over trials: sum of |l(t) - l(1)|, and the root of the sum of (l(t) - mean) squared.
+def fluctuation(trials: Sequence[float], form: Form = "fixed") -> tuple[float, float]:
+    """(delta, sigma) of one share over trials: sum of |l(t) - l(1)|, and the spread of l(t) about its mean.
 
     A share is a weight that was written, or in a judge that weighs by itself a sub-score over the total. Source: Tree
-    of Writing, 5.3 (five trials; no division by their number). Raises AdjudgeError for no trials.
+    of Writing, 5.3, of five trials. In "parity" sigma is as printed, √Σ(l - mean)², in "fixed" it is √(Σ(l - mean)²/N)
+    for N trials. The flaw: by Cauchy and Schwarz a delta of five trials is at most √20 = 4.47 times the printed sigma,
+    so their means are, too; the paper's are 4.63 (.273/.059) and 4.71 (.080/.017), and rounding takes neither below
+    4.54. What it reports was hence divided, by N as we read it, or by N - 1 (which would be 1.12 times ours of five).
+    Raises AdjudgeError for no trials.
     """
     if not trials:
         raise AdjudgeError("fluctuation needs at least one trial")
     mean = math.fsum(trials) / len(trials)
     delta = math.fsum(abs(share - trials[0]) for share in trials[1:])
-    return delta, math.sqrt(math.fsum((share - mean) ** 2 for share in trials))
+    squares = math.fsum((share - mean) ** 2 for share in trials)
+    return delta, math.sqrt(squares if form == "parity" else squares / len(trials))
 
 
 def fluctuation_cells(trials: Sequence[Mapping[Wish, Weights]]) -> list[Cell]:
-    """How far weights that are written several times for the same instructions differ: mean delta and sigma.
+    """How far weights that are written several times for the same instructions differ: mean delta and both sigmas.
 
-    By leaf and over all weights; an instruction whose weights could not be read in a trial is left out. Source: Tree of
-    Writing, 5.3; see `fluctuation`.
+    By leaf and over all weights; an instruction whose weights could not be read in a trial is left out. The published
+    figures stand beside delta and the sigma that they can be of. Source: Tree of Writing, 5.3; see `fluctuation`.
     """
-    found: dict[str, list[tuple[float, float]]] = {}
+    found: dict[str, list[tuple[float, float, float]]] = {}
     for wish in trials[0]:
         values = [trial[wish].values for trial in trials]
         known = [value for value in values if value is not None]
         if len(known) == len(trials):
             for name in wish[1]:
-                found.setdefault(name, []).append(fluctuation([value[name] for value in known]))
-    found["all weights"] = [pair for pairs in found.values() for pair in pairs]
+                shares = [value[name] for value in known]
+                found.setdefault(name, []).append((*fluctuation(shares), fluctuation(shares, "parity")[1]))
+    found["all weights"] = [figures for of_leaf in found.values() for figures in of_leaf]
     cells = []
-    for name, pairs in found.items():
-        for place, measure in enumerate(("delta", "sigma")):
-            value = fmean(pair[place] for pair in pairs) if pairs else None
-            published = FLUCTUATION["tree"][place] if name == "all weights" else None
-            cells.append(Cell("fluctuation", name, measure, value, len(pairs), published))
+    for name, figures in found.items():
+        theirs = FLUCTUATION["tree"] if name == "all weights" else (None, None)
+        columns = zip(("delta", "sigma", "sigma as printed"), (*theirs, None), strict=True)
+        for place, (measure, published) in enumerate(columns):
+            value = fmean(one[place] for one in figures) if figures else None
+            cells.append(Cell("fluctuation", name, measure, value, len(figures), published))
     return cells

@@ -95,4 +95,7 @@ TABLE_7 = {
 """Mean initial scores, and by how much each disturbance changes them, by part of the tree."""
 
 FLUCTUATION = {"tree": (0.080, 0.017), "auto-plan": (0.273, 0.059)}
-"""Mean delta and sigma (5.3) of written weights, and of sub-scores over totals where a judge weighs by itself."""
+"""Mean delta and sigma (5.3) of written weights, and of sub-scores over totals where a judge weighs by itself.
+
+Sigma cannot be of the formula that stands there: see `analyses.fluctuation`, form "fixed".
+"""

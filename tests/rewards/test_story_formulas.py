@@ -55,6 +55,15 @@ def test_the_mended_formula_by_hand() -> None:
     assert mended_parts(worst, best, STORY_ASPECTS) == pytest.approx((0.0, 0.0), abs=1e-6)
 
 
+@pytest.mark.parametrize(("mine", "theirs", "told"), [(9.0, 2.0, "9"), (2.0, 0.5, "0.5"), (math.nan, 2.0, "nan")])
+def test_a_score_of_another_scale_is_refused_by_the_mended_formula(mine: float, theirs: float, told: str) -> None:
+    scores, reference = MINE | {"coherence": mine}, REFERENCE | {"coherence": theirs}
+    with pytest.raises(AdjudgeError, match=f'scores "coherence" {told}, .* from 1 to 5: let the judge score on that'):
+        mended_parts(scores, reference, STORY_ASPECTS)
+    ends = dict.fromkeys(NAMES, math.nextafter(5.0, 6.0))
+    assert mended_parts(ends, dict.fromkeys(NAMES, 1.0), STORY_ASPECTS) == pytest.approx((1.0, 1.0))
+
+
 def test_the_released_map_by_hand() -> None:
     assert released_relative(0.0) == pytest.approx(0.2 / (1 + math.exp(-1)), abs=1e-6)
     assert released_relative(0.0) == pytest.approx(0.146, abs=5e-4)

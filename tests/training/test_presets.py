@@ -49,6 +49,24 @@ def test_every_value_says_whose_it_is(name: str) -> None:
             assert exempt or "# paper" in line or "# ours" in line, f"{section} {line}"
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "whose"),
+    [
+        ("evolvr-evaluator-sft", "model", "paper, Table 1;"),  # which Table 3 does not have
+        ("evolvr-evaluator", "model", "paper, Table 1:"),
+        ("qurl", "model", "paper, Table 1: Qwen2.5-7B; that it is the instruct model is our reading"),
+        ("qurl-cold-start", "model", "paper, Table 1: Qwen2.5-7B; that it is the instruct model is our reading"),
+        ("qurl", "form", "ours"),
+        ("qurl", "mode", "ours"),
+        ("evolvr-story", "options", "ours"),
+        ("igniting", "options", "ours"),
+    ],
+)
+def test_what_is_the_papers_and_what_is_our_reading_is_told_apart(name: str, option: str, whose: str) -> None:
+    lines = [line for line in preset_text(name).splitlines() if line.startswith(f"{option} = ")]
+    assert lines[0].partition("  # ")[2].startswith(whose)
+
+
 def value(record: dict[str, Any], path: str) -> Any:
     for name in path.split("."):
         record = record[name]
@@ -69,10 +87,12 @@ def value(record: dict[str, Any], path: str) -> Any:
         ("qurl", "optimiser.prompts_per_step", 32),
         ("qurl", "optimiser.epochs", 2.0),
         ("qurl", "optimiser.advantage", "group_std"),
+        ("qurl", "optimiser.loss", "dr_grpo"),
         ("qurl", "generation.group", 8),
         ("perse", "optimiser.lr", 1e-5),
         ("perse", "optimiser.rows_per_step", 4),
         ("perse", "optimiser.steps", 2000),
+        ("perse", "optimiser.max_tokens", 4096),
         ("qurl-cold-start", "optimiser.lr", 1e-6),
         ("qurl-cold-start", "optimiser.rows_per_step", 16),
         ("qurl-cold-start", "optimiser.epochs", 2.0),

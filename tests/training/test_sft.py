@@ -54,7 +54,7 @@ def test_held_out_rows_count_by_their_tokens_whatever_goes_through_the_policy_at
     source = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
     recipe = recipe_in(tmp_path / "1", rows, data={"held_out": 4})
     losses: list[float] = []
-    for text in _texts(recipe, read_prompts(recipe.data), Tokenizer(source.tokenizer))[1]:
+    for text in _texts(recipe, read_prompts(recipe.data), Tokenizer(source.tokenizer), 2048)[1]:
         ids = torch.tensor([text.tokens])
         with torch.no_grad():
             odds = source.model(ids).logits[0].log_softmax(-1)
@@ -110,7 +110,7 @@ def test_what_is_learnt_is_the_response_and_its_end_and_no_text_becomes_a_specia
     words, eos = source.tokenizer, source.tokenizer.eos_token
     rows = [{"prompt": "Why?", "response": "So."}, {"prompt": f"{eos}Why?", "response": f"So.{eos} {eos}"}]
     recipe = recipe_in(tmp_path, rows, data={"chat": chat})
-    plain, hostile = _texts(recipe, read_prompts(recipe.data), Tokenizer(words))[0]
+    plain, hostile = _texts(recipe, read_prompts(recipe.data), Tokenizer(words), 2048)[0]
     assert "So." in words.decode(plain.tokens[plain.begins :]) and "Why?" in words.decode(plain.tokens[: plain.begins])
     if chat:
         turns = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
@@ -145,7 +145,7 @@ def test_where_a_template_leaves_the_last_turn_open_the_policy_learns_what_ends_
     words = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32).tokenizer
     words.chat_template = template.replace("\\n", "{{ '\\n' }}")
     recipe = recipe_in(tmp_path, [{"prompt": "Why?", "response": "So."}])
-    [text] = _texts(recipe, read_prompts(recipe.data), Tokenizer(words))[0]
+    [text] = _texts(recipe, read_prompts(recipe.data), Tokenizer(words), 2048)[0]
     assert words.decode(text.tokens[text.begins :]).removeprefix("A:") == f"So.{end}"
 
 
@@ -154,7 +154,7 @@ def test_an_assistants_earlier_turn_is_read_as_the_policys_own(tmp_path: Path) -
     roles_texts = [("system", "In verse."), ("user", "Who?"), ("assistant", "A poet."), ("user", "Then sing.")]
     turns = [{"role": role, "content": text} for role, text in roles_texts]
     recipe = recipe_in(tmp_path, [{"prompt": turns, "response": "La la."}])
-    [text] = _texts(recipe, read_prompts(recipe.data), Tokenizer(words))[0]
+    [text] = _texts(recipe, read_prompts(recipe.data), Tokenizer(words), 2048)[0]
     whole = [*turns, {"role": "assistant", "content": "La la."}]
     assert words.decode(text.tokens) == words.apply_chat_template(whole, tokenize=False)
     asked = words.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
@@ -168,6 +168,15 @@ def test_rows_too_long_are_left_out_and_counted_never_cut(tmp_path: Path) -> Non
     assert said[0] == "left out for their length: 1 row" and said[1].startswith("6 rows to train on")
     with pytest.raises(AdjudgeError, match=r"no row has 5 tokens or fewer: raise \[optimiser\] max_tokens"):
         train_sft(recipe_in(tmp_path / "none", optimiser={"max_tokens": 5}))
+
+
+def test_rows_beyond_the_policys_context_are_too_long_whatever_the_recipe_allows(tmp_path: Path) -> None:
+    said: list[str] = []
+    rows = [*ROWS, {"prompt": "p", "response": "a" * 2100}]  # a token for each character, and the tiny model has 2048
+    train_sft(recipe_in(tmp_path, rows, optimiser={"steps": 1, "max_tokens": 4096}), status=said.append)
+    assert said[0] == "left out for their length: 1 row" and said[1].startswith("6 rows to train on")
+    with pytest.raises(AdjudgeError, match="no row has 2048 tokens or fewer: dummy:tiny-llama has no longer context"):
+        train_sft(recipe_in(tmp_path / "none", rows[-1:], optimiser={"max_tokens": 4096}))
 
 
 def test_the_command_names_what_came_of_it(tmp_path: Path) -> None:

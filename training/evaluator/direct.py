@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 
 from adjudge.engine.head import FINAL_NORMS
 from adjudge.engine.models.sources import OpenModel
-from adjudge.training.evaluator.fitting import Batch, Task, fit, room
+from adjudge.training.evaluator.fitting import Batch, Task, fit
 from adjudge.training.evaluator.packing import Pack, packed, padded, shares, stacked
 from adjudge.training.evaluator.questions import (
     NUMBERS,
@@ -29,6 +29,7 @@ from adjudge.training.evaluator.questions import (
 )
 from adjudge.training.evaluator.recipe import Asked, DirectOptimiser, DirectRecipe, JudgeRecipe
 from adjudge.training.evaluator.split import read_split
+from adjudge.training.policy import room
 from adjudge.training.progress import bar
 from adjudge.training.run import Run, processes
 
@@ -103,7 +104,7 @@ class SlotTask(Task[Example]):
         self.model = opened.model
         self.mass, self.gap, self.places = how.mass, how.gap, how.places
         self.pad = opened.tokenizer.pad_token_id or 0
-        engine = WordingEngine(recipe.policy.model, opened.tokenizer, room(recipe, self.model))
+        engine = WordingEngine(recipe.policy.model, opened.tokenizer, room(recipe.optimiser.max_tokens, self.model))
         together = shares(self.model)
         self.shortened = 0
         self._rows = sum(len(train) for _, train, _ in judged), sum(len(held_out) for _, _, held_out in judged)

@@ -150,12 +150,6 @@ def _plan(task: Task[Any], steps: int, each: int, begun: int) -> Iterator[str]:
     yield f"{counted(steps, 'step')} of {taken}" + f", from {begun} on" * bool(begun)
 
 
-def room(recipe: JudgeRecipe, model: Any) -> int:
-    """The longest prompt that the recipe and the model allow."""
-    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    return min(recipe.optimiser.max_tokens, context or recipe.optimiser.max_tokens)
-
-
 class _Trainer(Trainer):
     """Transformers' trainer, with the loss and the measures of a task."""
 

@@ -24,11 +24,12 @@ from adjudge.engine.text.tokenizer import Tokens
 from adjudge.rewards.judges.scalar import ScalarJudge
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item
-from adjudge.training.evaluator.fitting import Batch, Task, fit, room
+from adjudge.training.evaluator.fitting import Batch, Task, fit
 from adjudge.training.evaluator.packing import packed, padded
 from adjudge.training.evaluator.questions import WordingEngine
 from adjudge.training.evaluator.recipe import PreferenceRecipe
 from adjudge.training.evaluator.split import read_split
+from adjudge.training.policy import room
 from adjudge.training.run import Run
 from adjudge.training.terminal import counted
 
@@ -113,7 +114,9 @@ class PairTask(Task[Example]):
         self.model = reward_model(opened.model)
         config = self.model.config.get_text_config()
         head = RewardHead.of(self.model)
-        engine = WordingEngine(recipe.policy.model, opened.tokenizer, room(recipe, self.model), head)
+        engine = WordingEngine(
+            recipe.policy.model, opened.tokenizer, room(recipe.optimiser.max_tokens, self.model), head
+        )
         judge, self.shortened = ScalarJudge(engine), 0
 
         def tokens(prompt: str, response: str) -> Tokens:

@@ -71,6 +71,11 @@ def sample_questions(
     A pair comes in both orders (so `each` pairs are twice as many questions); a combination with fewer pairs gives all
     it has. Pointwise, a combination is one score. The same seed draws the same questions. Raises AdjudgeError for an
     aspect that no story was scored on, and one on which all have one score: it could teach nothing else.
+
+    Source: EvolvR, B.2: "every possible score-pair combination" with a balanced number of samples, and of every pair
+    its swapped one. A combination is a set of two scores here, as the pair is swapped in any case: (2, 4) and (4, 2)
+    have `each` questions apiece, (4, 4) has twice as many. Were combinations ordered, all would have as many; the paper
+    says neither.
     """
     questions: list[Rationale] = []
     strata: list[Strata] = []

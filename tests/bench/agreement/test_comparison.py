@@ -20,7 +20,7 @@ from adjudge.bench.agreement.comparison import (
     targets_of,
 )
 from adjudge.bench.agreement.dataset import DataSet, RatedPair, RatedText
-from adjudge.bench.agreement.preferring import Choice, choices_between, choices_of, preference_lines
+from adjudge.bench.agreement.preferring import Choice, choices_between, choices_of, preference_lines, sureness
 from adjudge.bench.agreement.protocols import PARTNERS, fitting, partners_lines
 from adjudge.bench.agreement.resampling import Bootstrap, wilson
 from adjudge.bench.agreement.systems import system_level
@@ -155,6 +155,14 @@ def test_pairs_have_accuracy_position_and_calibration() -> None:
     assert values["accuracy_with_ties"] == 0.5  # both of differing orders are ties, of which people call one
     assert values["consistency"] == 0.5 and values["bias"] == pytest.approx(0.25)
     assert values["ece"] == pytest.approx((abs(0.8 - 1) + abs(0.9 - 0) + abs(0.6 - 0.5) + abs(0.7 - 1)) / 4)
+
+
+def test_a_judges_tie_is_half_right_whichever_text_is_called_a() -> None:
+    preference, human = [0.5, 0.5, 0.5, 0.55], [1.0, 1.0, 0.0, 1.0]
+    confidence, correct = sureness(list(map(Choice, preference)), human)
+    exchanged = sureness([Choice(1 - p) for p in preference], [1 - said for said in human])
+    assert confidence == [0.5, 0.5, 0.5, 0.55] and correct == [0.5, 0.5, 0.5, 1.0]
+    assert exchanged[0] == pytest.approx(confidence) and exchanged[1] == correct
 
 
 def test_pairs_that_are_all_the_same_in_both_orders_are_as_sure_as_there_are_prompts() -> None:

@@ -145,6 +145,23 @@ def test_the_calibration_error_weighs_each_bin_by_its_rows():
     assert agreement.calibration_error([], [], "").why == "no rows"
 
 
+def test_a_bin_of_the_calibration_error_has_its_upper_end():
+    assert agreement.bins_of(np.array([0.0, 0.05, 0.1, 0.11, 0.3, 0.5, 0.51, 0.7, 1.0])).tolist() == [
+        0,
+        0,
+        0,
+        1,
+        2,
+        4,
+        5,
+        6,
+        9,
+    ]
+    # 0.5 and 0.45 are of one bin, 0.55 is of the next
+    assert agreement.calibration_error([0.5, 0.45], [1, 0], "ab").value == pytest.approx(abs(0.475 - 0.5))
+    assert agreement.calibration_error([0.5, 0.55], [1, 0], "ab").value == pytest.approx((0.5 + 0.55) / 2)
+
+
 def test_a_confusion_matrix_has_shares_of_each_human_label():
     cells = agreement.confusion([1.2, 2.4, 2.6, 3.9, 1.0], [1, 1, 3, 3, 3], "abcde", [1, 2, 3, 4], FEW)
     table = {(cell.human, cell.judge): (cell.count, cell.share.value) for cell in cells}

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -10,8 +11,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from adjudge.bench.agreement.statistics import coefficients
 from adjudge.bench.personal.baselines import MatrixFactorisation, ReviewerMean
-from adjudge.bench.personal.personal import StudyLine, orders_line
+from adjudge.bench.personal.personal import StudyLine, orders_line, random_line
 from adjudge.bench.personal.studies import Plan, plan_of, sides_of, study, study_table, write_study
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
@@ -47,6 +49,7 @@ def test_every_study_has_its_lines_and_the_baselines_are_those_by_hand(tiny: Eng
         *(("k judge", k) for k in range(4)),
         *(("k judge, no texts", k) for k in (1, 2, 3)),
         *(("orders judge, 3 orders", k) for k in (2, 3)),
+        ("baseline random score, expected", 0),
         *((f"baseline {who}", k) for who in ("reviewer mean", "matrix factorisation") for k in (1, 2, 3)),
     }
     assert all(line.tokens for name, line in lines.items() if "judge" in name[0])
@@ -61,6 +64,21 @@ def test_every_study_has_its_lines_and_the_baselines_are_those_by_hand(tiny: Eng
 def pearson(given: list[float], own: list[float]) -> float:
     moments = [(x - fmean(given), y - fmean(own)) for x, y in zip(given, own, strict=True)]
     return sum(x * y for x, y in moments) / (sum(x * x for x, _ in moments) * sum(y * y for _, y in moments)) ** 0.5
+
+
+def test_without_reviews_the_baseline_is_a_random_score_which_is_worth_nothing_whatever_is_drawn() -> None:
+    sides = sides_of(list(group_reviews(REVIEWS, Rules.ratings(n=4)).questions))
+    rated = [one for one in sides.asked if isinstance(one, RatingQuestion)]
+    line = random_line(rated)
+    assert (line.k, line.count, line.abstained) == (0, 4, 0)
+    assert line.measures == dict.fromkeys(("Pearson", "Spearman", "Kendall"), 0.0)
+    own = [one.score for one in rated]
+    drawn = [coefficients(order, own) for order in itertools.permutations((1.0, 2.0, 2.0, 9.0))]
+    for place in range(3):
+        assert fmean(found[place] or 0.0 for found in drawn) == pytest.approx(0.0, abs=1e-12)
+    squares = fmean((found[0] or 0.0) ** 2 for found in drawn)
+    assert squares == pytest.approx(1 / (len(rated) - 1))
+    assert set(random_line(rated[:2]).measures.values()) == {None}
 
 
 def test_factorisation_learns_from_the_other_readers_alone(tiny: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
+from rich.console import Console
 
 from adjudge.bench.agreement.resampling import wilson
 from adjudge.bench.policy.bouts import Against, Bout, Match, Referee, first_places, matches_of, subject_of
 from adjudge.bench.policy.policies import Asked
-from adjudge.bench.policy.report import COLUMNS, result_lines, result_rows
+from adjudge.bench.policy.report import COLUMNS, aspect_table, result_lines, result_rows
 from adjudge.bench.policy.texts import Text
-from adjudge.bench.policy.wins import HUMAN, Wins, human_result, result_of, wins_of
+from adjudge.bench.policy.wins import HUMAN, PolicyResult, Spread, Wins, human_result, result_of, wins_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.rows import Row
@@ -183,6 +186,24 @@ def test_a_model_against_itself_wins_half() -> None:
     assert wins_of(turned).rate == pytest.approx(1 - wins.rate)
     assert "it should win half" in result_lines([row], "base")[0]
     assert all(len(line) == len(COLUMNS) for line in result_rows([row], "pairwise", "m", "here"))
+
+
+def test_the_mean_over_aspects_is_what_evolvr_calls_overall_and_not_the_spread_of_the_texts_scores() -> None:
+    told = "4.400 ± .768, 4.338 ± .741, 2.638 ± .746, 2.737 ± .754, 3.100 ± .604, 3.575 ± .721"  # Table 14, the base
+    numbers = [[float(number) for number in one.split(" ± ")] for one in told.split(", ")]
+    aspects = {str(place): Spread(mean, deviation, 80) for place, (mean, deviation) in enumerate(numbers)}
+    row = PolicyResult("p", {}, aspects, Spread(3.465, 0.5, 80), None, 80, 80)
+    overall = row.mean_of_aspects
+    assert overall is not None and (round(overall.mean, 3), round(overall.deviation or 0, 3)) == (3.465, 0.722)
+    found = {line[1]: line[2:5] for line in result_rows([row], "pairwise", "m", "here")}
+    assert found["mean of aspects"][1:] == ["0.722333", 80] and found["score"] == ["3.465", "0.5", 80]
+    console = Console(width=200, file=io.StringIO())
+    console.print(aspect_table([row]))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "mean of aspects" in shown and "3.46 ± 0.72" in shown
+    alone = msgspec.structs.replace(row, aspects={**aspects, "x": Spread(1.0, None, 1)}).mean_of_aspects
+    assert alone is not None and alone.deviation is None and alone.count == 1
+    assert msgspec.structs.replace(row, aspects={}).mean_of_aspects is None
 
 
 def test_rows_that_lack_what_a_judge_reads_are_named() -> None:

@@ -14,6 +14,7 @@ from adjudge.bench.tree.analyses import (
     fluctuation_cells,
     length_cells,
 )
+from adjudge.bench.tree.figures import FLUCTUATION
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.tree_weights import Weights
 from adjudge.rewards.rows import Row
@@ -35,13 +36,22 @@ def disturbed(of: str, kind: str, score: float | None) -> Judged:
     return judged(score, disturbance={"of": of, "kind": kind, "amount": 1})
 
 
-def test_fluctuation_is_the_published_formula() -> None:
-    delta, sigma = fluctuation([0.2, 0.3, 0.2, 0.1, 0.2])
+def test_fluctuation_is_the_published_formula_in_parity_and_divided_by_the_trials_in_fixed() -> None:
+    delta, sigma = fluctuation([0.2, 0.3, 0.2, 0.1, 0.2], "parity")
     assert delta == pytest.approx(0.2, abs=1e-6)
     assert sigma == pytest.approx(math.sqrt(0.02), abs=1e-6)  # not divided by five
+    assert fluctuation([0.2, 0.3, 0.2, 0.1, 0.2]) == pytest.approx((0.2, math.sqrt(0.02 / 5)), abs=1e-6)
     assert fluctuation([0.4]) == (0.0, 0.0)
     with pytest.raises(AdjudgeError, match="at least one trial"):
         fluctuation([])
+
+
+def test_the_published_fluctuation_is_beyond_the_printed_formula_and_within_the_fixed_one() -> None:
+    farthest = [0.0, 1.0, 1.0, 1.0, 1.0]  # where Cauchy and Schwarz hold with equality
+    printed, fixed = (delta / sigma for delta, sigma in (fluctuation(farthest, "parity"), fluctuation(farthest)))
+    assert printed == pytest.approx(math.sqrt(20)) and fixed == pytest.approx(10.0)
+    for delta, sigma in FLUCTUATION.values():
+        assert printed < (delta - 0.0005) / (sigma + 0.0005) and (delta + 0.0005) / (sigma - 0.0005) < fixed
 
 
 def test_fluctuation_is_the_mean_of_the_published_formula_over_all_weights() -> None:
@@ -54,9 +64,11 @@ def test_fluctuation_is_the_mean_of_the_published_formula_over_all_weights() -> 
     cells = fluctuation_cells(trials)
     # sum over t = 2..5 of |l(t) - l(1)| = .1 + 0 + .1 + 0; squares about the mean .2: .01 + .01, not divided by 5
     assert cell(cells, "x", "delta").value == pytest.approx(0.2, abs=1e-9)
-    assert cell(cells, "y", "sigma").value == pytest.approx(math.sqrt(0.02), abs=1e-9)
+    assert cell(cells, "y", "sigma as printed").value == pytest.approx(math.sqrt(0.02), abs=1e-9)
+    assert cell(cells, "y", "sigma").value == pytest.approx(math.sqrt(0.02 / 5), abs=1e-9)
     assert cell(cells, "all weights", "delta").value == pytest.approx(0.2, abs=1e-9)
-    assert cell(cells, "all weights", "delta").published == 0.080
+    published = [cell(cells, "all weights", column).published for column in ("delta", "sigma", "sigma as printed")]
+    assert published == [0.080, 0.017, None]
     assert {one.count for one in cells} == {1, 2}  # the other instruction has no weights in the first trial
     steady = {other: Weights({"x": 0.5, "y": 0.5})}
     both = fluctuation_cells([{**trial, **steady} for trial in trials])
@@ -65,7 +77,7 @@ def test_fluctuation_is_the_mean_of_the_published_formula_over_all_weights() -> 
 
 def test_without_any_weights_there_is_no_fluctuation() -> None:
     cells = fluctuation_cells([{("Write.", ("x",)): Weights(None, "unparsable")}] * 5)
-    assert [(one.value, one.count) for one in cells] == [(None, 0), (None, 0)]
+    assert [(one.value, one.count) for one in cells] == [(None, 0)] * 3
 
 
 def test_lengths_are_correlated_by_task_with_what_is_known() -> None:
