@@ -69,6 +69,9 @@ class Offsets:
 
     def next(self, token: int) -> int:
         """The place of the next token."""
+        raw = self._spelling.raw(token)
+        if raw and raw[0] & 0xC0 != 0x80:  # no further byte of a character: one that is open stays broken
+            self._place += len(self._decoder.decode(b"", True))
         place = self._place
-        self._place += len(self._decoder.decode(self._spelling.raw(token)))
+        self._place += len(self._decoder.decode(raw))
         return max(0, place)

@@ -28,6 +28,14 @@ def test_tokens_of_a_sentencepiece_vocabulary_are_told_apart_and_add_up() -> Non
     assert spelling.name(2) == "</s>" and spelling.raw(len(tokenizer.inner) + 5) == b""
 
 
+def test_a_token_after_a_broken_character_begins_behind_it(engine: AsyncEngine) -> None:
+    tokenizer = engine.face.tokenizer  # a token is a byte
+    offsets = Offsets(Spelling(tokenizer, engine.face.byte_table))
+    ids = [*b"a\xe2\x82a\xe2\xe2\x82\xaca"]
+    assert tokenizer.decode(ids) == "a\ufffda\ufffd€a"
+    assert [offsets.next(token) for token in ids] == [0, 1, 1, 2, 3, 4, 4, 4, 5]
+
+
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "once"}], "logprobs": True}
 
 
