@@ -25,7 +25,8 @@ LEAST_SHARE = 16
 PATIENCE = 64
 """How many may be admitted before one that came earlier."""
 SHARE = 8
-"""A long call has one of so many tokens at the least, however many calls come after it."""
+"""A long call has one of so many tokens at the least, however many calls come after it; and what does not go on yet one
+of so many of a step, however many texts go on."""
 MANY = 1024
 """Deadlines of answered requests that are kept without being looked for."""
 
@@ -108,15 +109,15 @@ class Scheduler:
     def schedule(self) -> Step:
         """Fill a step until the budget or the pool is spent: requests that go on, chunks of others, waiting ones.
 
-        The latter two by priority, and those that are begun first where it is the same.
+        The latter two by priority, and those that are begun first where it is the same; a share of the step is theirs.
         """
         step = Step(self.cache, expired=self._expire())
         self._budget = self._affordable()
         in_order = sorted(self.running, key=_rank)
         begun = deque(request for request in in_order if _is_begun(request))
-        for request in in_order:
-            if not _is_begun(request):
-                self._advance(request, step)
+        going = deque(request for request in in_order if not _is_begun(request))
+        theirs = self._budget // SHARE if begun or self._waiting else 0
+        self._go_on(going, step, self._budget - theirs)
         room = True
         while step.size < self._budget:
             if begun and not (room and self._waiting and self._waiting[0][0] < begun[0].priority):
@@ -125,6 +126,7 @@ class Scheduler:
                 room = self._begin(step)
             else:
                 break
+        self._go_on(going, step, self._budget)
         return step
 
     def complete(self, step: Step) -> None:
@@ -267,6 +269,11 @@ class Scheduler:
         if not again:
             request.missed = self.cache.missed_tokens - missed
         return True
+
+    def _go_on(self, going: deque[Request], step: Step, budget: int) -> None:
+        """Advance requests, in order, until the step has so many tokens."""
+        while going and step.size < budget:
+            self._advance(going.popleft(), step)
 
     def _advance(self, request: Request, step: Step) -> None:
         """Schedule what the request's path still misses, parents first, and its answer once nothing is missing."""

@@ -381,6 +381,27 @@ def test_a_call_of_lower_priority_number_does_not_wait_for_the_chunks_of_another
     assert [answer for _, answer in later.answers] == alone
 
 
+@pytest.mark.parametrize("priority", [-1, 5])
+def test_texts_that_fill_every_step_leave_a_share_of_it_to_others(priority: int) -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=16)
+    texts = engine.generate_call([[40 + n] for n in range(20)], max_tokens=30, ignore_eos=True)
+    asked = engine.score_call([[9, 8, 7, 6, 5]], DIGITS)
+    engine.start(texts, priority=5)
+    for _ in range(4):
+        engine.step()
+    engine.start(asked, priority=priority)
+    for _ in range(3):  # two of its tokens in each
+        assert asked.open
+        engine.step()
+    assert not asked.open and texts.open == 20
+    while texts.open:
+        engine.step()
+    alone = Engine(TINY, kv_cache_gb=0.05)
+    written = alone.generate([[40 + n] for n in range(20)], max_tokens=30, ignore_eos=True)
+    assert [answer for _, answer in sorted(texts.answers)] == written
+    assert [answer for _, answer in asked.answers] == alone.score([[9, 8, 7, 6, 5]], DIGITS)
+
+
 def test_a_call_of_lower_priority_number_comes_first() -> None:
     engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=4)
     later = engine.score_iter([[1, 2, 3, n] for n in range(8)], DIGITS, priority=5)
