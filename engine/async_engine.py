@@ -283,7 +283,7 @@ async def prepared(
     ends = Call().deadline(timeout)
     with answered_by(ends):
         run = partial(contextvars.copy_context().run, prepare)
-    under_way = asyncio.get_running_loop().run_in_executor(grammar.THREADS if slow else None, run)
+    under_way = asyncio.get_running_loop().run_in_executor(grammar.THREADS.here if slow else None, run)
     if not slow or ends == math.inf:
         return await under_way
     try:

@@ -200,7 +200,7 @@ def test_a_call_that_the_garbage_collector_ends_does_not_lock_out_the_one_it_beg
 
 def test_a_text_waits_for_its_form_no_longer_than_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     opened, few = threading.Event(), ThreadPoolExecutor(1)
-    monkeypatch.setattr(grammar, "THREADS", few)
+    monkeypatch.setattr(grammar.THREADS, "here", few)
 
     async def run(engine: AsyncEngine) -> None:
         async with engine:
