@@ -79,9 +79,9 @@ class Answers:
                 if isinstance(event, BaseException):
                     raise event
                 yield event
-            self._events.put_nowait(None)  # for whoever iterates again
         finally:
             self.close()
+            self._events.put_nowait(None)  # for whoever iterates again
 
 
 class AsyncFace(ABC):

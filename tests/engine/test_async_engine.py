@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from adjudge.engine.async_engine import Answers, AsyncEngine
+from adjudge.engine.async_engine import Answers, AsyncEngine, in_order
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, LabelError, NotServing, PromptError, QueueFull
@@ -157,6 +157,26 @@ def test_a_call_that_has_ended_is_empty_when_it_is_asked_again() -> None:
             return [len([answer async for answer in call]) for _ in range(3)]
 
     assert asyncio.run(run(AsyncEngine(fresh()))) == [2, 0, 0]
+
+
+def test_a_call_that_has_failed_or_was_left_ends_when_it_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fresh()
+    gate = Gate(engine, monkeypatch, failing=True)
+    gate.opened.set()
+
+    async def run(face: AsyncEngine) -> None:
+        async with face, asyncio.timeout(60):
+            failed = await face.open_score(["Once"], LABELS)
+            with pytest.raises(RuntimeError):
+                await in_order(failed)
+            left = await face.open_score(["Once"], LABELS)
+            asking = asyncio.create_task(in_order(left))
+            await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.wait([asking])
+            assert await in_order(failed) == [] and len(await in_order(left)) <= 1
+
+    asyncio.run(run(AsyncEngine(engine)))
 
 
 def test_mistakes_reach_the_call_that_made_them(plain: Engine) -> None:
