@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from adjudge.engine import writing
+from adjudge.engine.choosing import Wish, choose
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, PromptError, QueueFull
-from adjudge.engine.sampling import Sampling, Wish
-from adjudge.engine.sampling_on_device import choose_together
+from adjudge.engine.sampling import Sampling
 from adjudge.engine.scheduler import SHARE
 from adjudge.engine.text.labels import Labels
 from tests.engine.reference import open_reference
@@ -106,7 +106,7 @@ def test_texts_whose_tokens_are_chosen_together_are_the_same(engine: Engine, mon
     def together(logits_RV: torch.Tensor, wishes: Mapping[int, Wish]) -> list[int]:
         nonlocal calls
         calls += 1
-        return choose_together(logits_RV, wishes).tolist() if wishes else []
+        return choose(logits_RV[list(wishes)], list(wishes.values())).tolist() if wishes else []
 
     how = {"n": 2, "seed": 4, "top_p": 0.9, "logprobs": 3, **CREATIVE}
     expected = engine.generate(prompts, **how)
@@ -280,6 +280,28 @@ def test_logits_that_are_not_finite_end_that_text_alone(engine: Engine, monkeypa
     first, second = engine.generate(prompts, max_tokens=5, temperature=0.0, ignore_eos=True)
     assert spoilt and first.finish_reason == "non_finite" and first.token_ids == ()
     assert_same([second], expected[1:])
+
+
+@pytest.mark.parametrize("how", [{"temperature": 0.0}, {"temperature": 1.0, "seed": 1}], ids=["greedy", "sampled"])
+def test_a_text_ends_where_the_model_leaves_no_token_that_may_come(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
+) -> None:
+    logits = type(engine.runner.require_head()).vocabulary_logits
+
+    def without(head: Any, hidden_ND: torch.Tensor) -> torch.Tensor:
+        found = logits(head, hidden_ND)
+        found[:, ord("b")] = -torch.inf
+        return found
+
+    monkeypatch.setattr(type(engine.runner.require_head()), "vocabulary_logits", without)
+    before = engine.stats.tokens_written
+    formed, barred, free = (
+        engine.generate(["x"], max_tokens=5, ignore_eos=True, **how, **only)[0]
+        for only in ({"choices": ["ab"]}, {"allowed_token_ids": (ord("b"),)}, {})
+    )
+    assert (formed.text, formed.finish_reason) == ("a", "length")
+    assert (barred.text, barred.finish_reason) == ("", "length")
+    assert len(free.token_ids) == 5 and engine.stats.tokens_written == before + 6
 
 
 def test_a_reader_that_stops_leaves_the_engine_as_it_was(engine: Engine) -> None:
