@@ -242,7 +242,7 @@ class Recording(AsyncEngine):
     deadline = math.inf
 
     def _begin(self, call: Any, priority: int, timeout: float | None, pieces: bool = False) -> Answers:
-        self.deadline = call.deadline(timeout)
+        self.deadline = call.terms.deadline(timeout, call.begun)
         return super()._begin(call, priority, timeout, pieces)
 
 
