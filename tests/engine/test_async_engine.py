@@ -29,9 +29,8 @@ from adjudge.engine.writing import Writer
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.verdict import Pair
 from tests.engine.reward_models import save_reward_model
-from tests.engine.test_generate import random_prompts
+from tests.engine.tiny import TINY, plain_prompts
 
-TINY = "dummy:tiny-llama"
 LABELS = ["1", "2", "3"]
 WRITING: dict[str, Any] = {"max_tokens": 16, "ignore_eos": True, "temperature": 0.8}
 
@@ -53,7 +52,7 @@ def is_idle(engine: Engine) -> bool:
 
 
 def test_calls_of_many_tasks_share_steps_and_equal_those_of_one(plain: Engine) -> None:
-    calls = [random_prompts(4, seed) for seed in range(8)]
+    calls = [plain_prompts(4, seed) for seed in range(8)]
     seeds = [1, 2, 3, 4]
 
     async def run(engine: AsyncEngine) -> list[Any]:
@@ -187,12 +186,12 @@ def test_mistakes_reach_the_call_that_made_them(plain: Engine) -> None:
                 (PromptError, engine.generate([[99999]])),
                 (PromptError, engine.generate(["Once"], max_tokens=0)),
                 (LabelError, engine.score(["Once"], ["1", "1"])),
-                (CallTooLarge, engine.score(random_prompts(9), LABELS)),
+                (CallTooLarge, engine.score(plain_prompts(9), LABELS)),
             ):
                 with pytest.raises(error):
                     await call
             with pytest.raises(CallTooLarge):
-                await asyncio.to_thread(engine.face.score, random_prompts(9), LABELS)
+                await asyncio.to_thread(engine.face.score, plain_prompts(9), LABELS)
             assert await good == plain.score(["Once"], LABELS)
 
     asyncio.run(run(AsyncEngine(fresh(max_queue=8))))
@@ -203,7 +202,7 @@ def test_a_call_that_the_garbage_collector_ends_does_not_lock_out_the_one_it_beg
 ) -> None:
     worker, scores = Worker(fresh()), []
     face, begin = SharedEngine(worker), worker.start
-    left = [face.score_iter(random_prompts(2), LABELS)]
+    left = [face.score_iter(plain_prompts(2), LABELS)]
     next(left[0])
 
     def start(*how: Any) -> None:
@@ -376,7 +375,7 @@ def test_who_comes_after_the_end_is_refused_and_does_not_wait() -> None:
 
 
 def test_what_stood_in_the_cache_is_counted() -> None:
-    prompts = random_prompts(6)
+    prompts = plain_prompts(6)
 
     async def run(face: AsyncEngine) -> tuple[int, int]:
         async with face:

@@ -12,7 +12,7 @@ from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.text.written_scores import BYTES, AnswerFormat, find_answers, written_answers
 from tests.engine.reference import open_reference
-from tests.engine.test_generate import DIGITS, TINY
+from tests.engine.tiny import DIGITS, TINY
 
 
 @pytest.fixture(scope="module")
