@@ -27,7 +27,6 @@ FORMS = ("json_schema", "choices", "regex")
 MAX_FORM_LENGTH = 1_000_000
 """Characters of a schema, of choices or of a regular expression."""
 
-
 NUMBERS: tuple[tuple[str, type, Callable[[Any], bool], str], ...] = (
     ("max_tokens", Integral, lambda value: value >= 1, "at least 1"),
     ("temperature", Real, lambda value: 0 <= value < math.inf, "0 or more"),
@@ -68,12 +67,13 @@ class Sampling(msgspec.Struct, frozen=True, dict=True):
     likely (Keskar et al. 2019). `frequency_penalty` for each time that the answer has a token, and `presence_penalty`
     once, are taken from its logit; `logit_bias` adds to those of tokens by their ids, before all penalties. `stop`
     strings end the text before they appear in it. `seed` None draws fresh numbers.
-    `n` answers are generated for a prompt. `allowed_token_ids` leaves no others. `logprobs` is how many alternatives to
-    report at each place; `prompt_logprobs`, where it is not None, the same for the prompt's own tokens, which are read
-    as well then, and computed for it though they stand in the cache. Log-probabilities are the model's own, before any
-    of this. At most one of `json_schema` (a schema, or its text), `choices` and `regex` gives the text a form; one that
-    is cut short ends with "length". A `stop` string ends a form where it stands: "stop" says then that the text had its
-    form with that string, which is left out of it all the same.
+    `n` answers are generated for a prompt. `allowed_token_ids` leaves no others; where the model gives all of them no
+    probability the text ends with "length". `logprobs` is how many alternatives to report at each place;
+    `prompt_logprobs`, where it is not None, the same for the prompt's own tokens, which are read as well then, and
+    computed for it though they stand in the cache. Log-probabilities are the model's own, before any of this. At most
+    one of `json_schema` (a schema, or its text), `choices` and `regex` gives the text a form; one that is cut short
+    ends with "length". A `stop` string ends a form where it stands: "stop" says then that the text had its form with
+    that string, which is left out of it all the same.
     """
 
     max_tokens: int = 256
