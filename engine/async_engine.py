@@ -28,7 +28,7 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.shared import SharedEngine
 from adjudge.engine.text import grammar
-from adjudge.engine.waiting import answered_by
+from adjudge.engine.waiting import answered_by, terms
 from adjudge.engine.worker import Deliver, Event, Piece, Ticket, Worker
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ class Answers:
                 if isinstance(event, BaseException):
                     raise event
                 yield event
-            self._events.put_nowait(None)  # for whoever iterates again
         finally:
             self.close()
+            self._events.put_nowait(None)  # for whoever iterates again
 
 
 class AsyncFace(ABC):
@@ -179,7 +179,7 @@ class AsyncFace(ABC):
         self, prompts: Sequence[AnyPrompt], *, priority: int = 0, timeout: float | None = None
     ) -> list[ModelReward]:
         """`EngineFace.reward` without blocking the event loop."""
-        with answered_by(Call().deadline(timeout)):  # the time for both
+        with answered_by(terms().deadline(timeout, time.monotonic())):  # the time for both
             read = await asyncio.to_thread(self.face.read_for_rewards, prompts)
             embeddings = await self.embed(read, priority=priority)
         return [ModelReward.of(embedding) for embedding in embeddings]
@@ -280,10 +280,10 @@ async def prepared(
     slow = [
         name for name in grammar.TRIED if options.get(name) is not None or getattr(sampling, name, None) is not None
     ]
-    ends = Call().deadline(timeout)
+    ends = terms().deadline(timeout, time.monotonic())
     with answered_by(ends):
         run = partial(contextvars.copy_context().run, prepare)
-    under_way = asyncio.get_running_loop().run_in_executor(grammar.THREADS if slow else None, run)
+    under_way = asyncio.get_running_loop().run_in_executor(grammar.THREADS.here if slow else None, run)
     if not slow or ends == math.inf:
         return await under_way
     try:

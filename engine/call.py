@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from numbers import Integral, Real
 from typing import Any
 
-from adjudge.engine.checking import is_number, shown
-from adjudge.engine.errors import PromptError
 from adjudge.engine.radix import Tokens
 from adjudge.engine.step import Request
 from adjudge.engine.waiting import Terms, terms
@@ -22,7 +18,7 @@ class Call:
 
     `prompts` and `prompt_tokens` count what it has computed, `label_tokens` what is read behind prompts. `begun` is
     when it was made, in seconds of its engine's clock: its timeout counts from then, so that what it takes to prepare
-    it is part of it. `terms` are those of whoever makes it.
+    it is part of it (`Terms.deadline`). `terms` are those of whoever makes it.
     """
 
     begun: float = field(default_factory=time.monotonic)
@@ -33,18 +29,6 @@ class Call:
     label_tokens: int = 0
     requests: list[Request] = field(default_factory=list)
     answers: deque[tuple[int, Any]] = field(default_factory=deque)
-
-    def priority(self, own: int) -> int:
-        """That of its requests, lower ones first; raises PromptError for what is no whole number."""
-        if not is_number(own, Integral):
-            raise PromptError(f"priority is {shown(own)}: give a whole number, lower ones come first")
-        return self.terms.priority + own
-
-    def deadline(self, timeout: float | None) -> float:
-        """When it is to be done, infinity where nobody says; raises PromptError for seconds that are no number."""
-        if timeout is not None and timeout != math.inf and not is_number(timeout, Real):
-            raise PromptError(f"timeout is {shown(timeout)}: give seconds, or None to wait as long as it takes")
-        return self.terms.ends if timeout is None else min(self.terms.ends, self.begun + float(timeout))
 
     @property
     def cached_tokens(self) -> int:

@@ -228,7 +228,7 @@ class Engine(EngineFace):
         Raises PromptError for a priority or a timeout that is no number, QueueFull, and AdjudgeError for what the
         engine woke to too little memory for; then it queues none.
         """
-        priority = call.priority(priority)
+        priority = call.terms.urgency(priority)
         self._drop_left()
         self._be_awake()
         if self._lent is not None:
@@ -247,7 +247,7 @@ class Engine(EngineFace):
                 f"{self.name} woke with room for {room} tokens, and this needs {longest}: leave it more memory on its"
                 " device, or set kv_cache_gb"
             )
-        deadline = call.deadline(timeout)
+        deadline = call.terms.deadline(timeout, call.begun)
         for request in call.requests:
             request.priority, request.deadline = priority, deadline
         self.scheduler.add(*call.requests)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import msgspec
 import torch
 
+from adjudge.engine.choosing import likeliest, log_sums
 from adjudge.engine.completion import Completion, TokenLogprob
 from adjudge.engine.radix import Tokens
-from adjudge.engine.sampling_on_device import likeliest, log_sums
 from adjudge.engine.step import Request
 
 SPAN, MOST_SPANS = 256, 64

@@ -28,15 +28,23 @@ def order(sequences: Sequence[Tokens]) -> list[Place]:
         if len(group) == 1:
             places.append(Place(group[0], depth))
             continue
-        common = common_prefix([sequences[index] for index in group], depth)
-        branches: dict[int, list[int]] = {}
-        for index in group:
-            if len(sequences[index]) == common:
-                places.append(Place(index, common))
-            else:
-                branches.setdefault(sequences[index][common], []).append(index)
-        stack += [(branch, common) for branch in reversed(branches.values())]
+        common, parts = branches(sequences, group, depth)
+        places += [Place(index, common) for index in parts.pop(None, ())]
+        stack += [(part, common) for part in reversed(parts.values())]
     return places
+
+
+def branches(sequences: Sequence[Tokens], group: Sequence[int], depth: int) -> tuple[int, dict[int | None, list[int]]]:
+    """How many tokens all of a group begin with, at least `depth`, and its sequences by the token after those.
+
+    Those that end there stand under None; of each token they are in the group's order.
+    """
+    common = common_prefix([sequences[index] for index in group], depth)
+    parts: dict[int | None, list[int]] = {}
+    for index in group:
+        tokens = sequences[index]
+        parts.setdefault(tokens[common] if len(tokens) > common else None, []).append(index)
+    return common, parts
 
 
 def size(sequences: Sequence[Tokens]) -> int:

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
-from adjudge.engine.errors import NotServing
+from adjudge.engine.checking import is_number, shown
+from adjudge.engine.errors import NotServing, PromptError
 
 ENDED = "the request that this is read for has ended, or the server is being stopped: ask another"
 
@@ -25,6 +27,21 @@ class Terms(NamedTuple):
     ends: float = math.inf
     priority: int = 0
     given_up: Future[None] | None = None
+
+    def urgency(self, own: int) -> int:
+        """The priority of a call that has its `own`; raises PromptError for what is no whole number."""
+        if not is_number(own, Integral):
+            raise PromptError(f"priority is {shown(own)}: give a whole number, lower ones come first")
+        return self.priority + own
+
+    def deadline(self, timeout: float | None, begun: float) -> float:
+        """When a call that was `begun` then is to be done, infinity where nobody says.
+
+        Raises PromptError for seconds that are no number.
+        """
+        if timeout is not None and timeout != math.inf and not is_number(timeout, Real):
+            raise PromptError(f"timeout is {shown(timeout)}: give seconds, or None to wait as long as it takes")
+        return self.ends if timeout is None else min(self.ends, begun + float(timeout))
 
     def when_given_up(self, tell: Callable[[], object]) -> None:
         """Call `tell` once nobody waits any more, which may be so already."""

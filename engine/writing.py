@@ -10,11 +10,11 @@ from functools import partial
 import torch
 
 from adjudge.engine.call import Call
+from adjudge.engine.choosing import Wish, choose_each, likeliest, log_sums, uniform
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.prompt_reading import PromptReading
 from adjudge.engine.radix import Tokens
-from adjudge.engine.sampling import Sampling, Wish, uniform
-from adjudge.engine.sampling_on_device import choose_each, likeliest, log_sums
+from adjudge.engine.sampling import Sampling
 from adjudge.engine.step import Request
 from adjudge.engine.text.grammar import Form, Grammars
 from adjudge.engine.text.growing_text import GrowingText
@@ -134,7 +134,7 @@ class Writer(Request):
 def write(some: Sequence[Writer], logits_RV: torch.Tensor) -> int:
     """Choose the next token of each text from its row of the model's logits (float32), and answer those that end.
 
-    How many tokens were chosen.
+    A text for which the model leaves none of the tokens that may come ends there. How many tokens were chosen.
     """
     sums_R = log_sums(logits_RV)
     wishes = {row: wish for row, log_sum in enumerate(sums_R.tolist()) if (wish := some[row].wish(log_sum))}
@@ -143,8 +143,11 @@ def write(some: Sequence[Writer], logits_RV: torch.Tensor) -> int:
     chosen_R = logits_RV[rows, tokens] - sums_R[rows]
     tops = likeliest(logits_RV, sums_R, [writer.sampling.logprobs for writer in some])
     for row, token, logprob in zip(rows, tokens, chosen_R.tolist(), strict=True):
-        some[row].take(TokenLogprob(token, logprob, tops[row]))
-    return len(rows)
+        if token < 0:
+            some[row].finish("length")
+        else:
+            some[row].take(TokenLogprob(token, logprob, tops[row]))
+    return sum(token >= 0 for token in tokens)
 
 
 def writers(

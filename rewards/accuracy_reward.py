@@ -87,7 +87,7 @@ class AccuracyReward(Reward):
 def written_scores(text: str, count: int) -> list[float] | None:
     """The scores that a text ends in, in order, as the judge in reasoned mode reads them; None unless just `count`."""
     found = written_answers(text, SCALE.labels, msgspec.structs.replace(ANSWER, count=count))
-    return None if found is None else [float(answer[2]) for answer in found]
+    return None if found is None else [float(answer.label) for answer in found]
 
 
 def peoples_score(value: Any, place: str) -> float:

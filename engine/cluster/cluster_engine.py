@@ -181,7 +181,7 @@ class ClusterEngine(EngineFace):
         events: SimpleQueue[Event | None] = SimpleQueue()
         under_way = self.dispatcher.start(order, events.put)
         try:
-            yield from until_end(events, order.made.terms)
+            yield from until_end(events, order.terms)
         finally:
             under_way.cancel()
 

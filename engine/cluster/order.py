@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
 
-from adjudge.engine.call import Call
 from adjudge.engine.cluster.routing import Route
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
@@ -16,6 +16,7 @@ from adjudge.engine.radix import Tokens
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.text.labels import LabelSet
+from adjudge.engine.waiting import Terms, terms
 from adjudge.engine.worker import Deliver, Piece
 
 Lengths = tuple[int, int]
@@ -44,8 +45,8 @@ class Order:
     """A call under way: with `sampling` it wants texts, else scores, or embeddings where its queries have no labels.
 
     Every answer is handed to `deliver` once, then None. Instead of the rest an exception may come. `failed` is how the
-    engine of a replica has failed at it. `deadline` is in
-    seconds of `time.monotonic`, the clock of event loops.
+    engine of a replica has failed at it. `begun` and `deadline` are in seconds of `time.monotonic`, the clock of event
+    loops; `terms` are those of whoever makes it.
     """
 
     queries: list[Query] = field(default_factory=list)
@@ -57,13 +58,14 @@ class Order:
     failed: type[BaseException] | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    made: Call = field(default_factory=Call)
+    begun: float = field(default_factory=time.monotonic)
+    terms: Terms = field(default_factory=terms)
     _sent: dict[int, Lengths] = field(default_factory=dict)  # by place, in pieces
 
     def begin(self, priority: int, timeout: float | None, pieces: bool = False) -> None:
         """Say how it is asked; raises PromptError for a priority or a timeout that is no number."""
-        ends = self.made.deadline(timeout)
-        self.priority, self.pieces = self.made.priority(priority), pieces
+        ends = self.terms.deadline(timeout, self.begun)
+        self.priority, self.pieces = self.terms.urgency(priority), pieces
         self.deadline = ends if ends < math.inf else None
 
     @property

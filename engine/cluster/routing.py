@@ -120,15 +120,11 @@ def cut(prompts: Sequence[Tokens], shares: int, extra: int) -> list[list[int]]:
     stack = [(list(range(len(prompts))), 0)] if prompts else []
     while stack:
         group, depth = stack.pop()
-        members = [prompts[index] for index in group]
-        common = trie.common_prefix(members, depth)
-        tokens = trie.size(members) - depth + extra * len(group)
+        common, branches = trie.branches(prompts, group, depth)
+        tokens = trie.size([prompts[index] for index in group]) - depth + extra * len(group)
         if len(group) == 1 or tokens <= limit or common - depth >= tokens - (common - depth):
             parts.append(group)
             continue
-        branches: dict[int | None, list[int]] = {}
-        for index in group:
-            branches.setdefault(prompts[index][common] if len(prompts[index]) > common else None, []).append(index)
         stack += [(branch, common) for branch in reversed(branches.values())]
     return parts
 

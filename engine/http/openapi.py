@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+import msgspec
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import (
     Components,
     OpenAPI,
     OpenAPIMediaType,
     OpenAPIResponse,
-    OpenAPIType,
     Reference,
     Schema,
     SecurityScheme,
 )
+
+from adjudge.engine.http.errors import ErrorBody
 
 ERROR = Reference("#/components/schemas/ErrorBody")
 STATUSES = {
@@ -36,12 +40,8 @@ def config(version: str, path: str, *, keyed: bool) -> OpenAPIConfig:
 
 def tell_errors(schema: OpenAPI) -> None:
     """Have every operation answer with our errors, in the place of litestar's own."""
-    text, maybe = Schema(type=OpenAPIType.STRING), Schema(type=[OpenAPIType.STRING, OpenAPIType.NULL])
-    fields: dict[str, Schema | Reference] = {"message": text, "type": text, "param": maybe, "code": maybe}
-    detail = Schema(type=OpenAPIType.OBJECT, properties=fields, required=["message", "type"])
-    schema.components.schemas["ErrorBody"] = Schema(
-        type=OpenAPIType.OBJECT, properties={"error": detail}, required=["error"]
-    )
+    _, bodies = msgspec.json.schema_components((ErrorBody,), ref_template="#/components/schemas/{name}")
+    schema.components.schemas.update(cast(dict[str, Schema], bodies))  # written as it is
     for item in (schema.paths or {}).values():
         for operation in (item.get, item.post):
             if operation is None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import warnings
 from collections.abc import Iterator
+from threading import Lock
 from typing import Any
 
-_lock, _silence = threading.Lock(), contextlib.ExitStack()
+from adjudge.engine.forked import Renewed
+
+_lock, _silence = Renewed(Lock), contextlib.ExitStack()
 _inside = 0
 
 
@@ -19,14 +21,14 @@ def quiet() -> Iterator[None]:
     Blocks of several threads may overlap: the last to end brings back what was before the first.
     """
     global _inside
-    with _lock:
+    with _lock.here:
         if not _inside:
             _silence.enter_context(_silent())
         _inside += 1
     try:
         yield
     finally:
-        with _lock:
+        with _lock.here:
             _inside -= 1
             if not _inside:
                 _silence.close()

@@ -47,7 +47,7 @@ class Asker:
     def answers(self, call: Call, questions: list[Question], timeout: float | None) -> Iterator[tuple[int, Any]]:
         """Ask, and yield the call's answers as they come in; why some have none is logged, once a call."""
         outcomes: SimpleQueue[tuple[Question | None, Any]] = SimpleQueue()
-        left = call.deadline(timeout) - self._transport.clock()
+        left = call.terms.deadline(timeout, call.begun) - self._transport.clock()
         asking = self.loop.start(self._ask_all, questions, left, outcomes)
         self.count(prompts=call.prompts, prompt_tokens=call.prompt_tokens + call.label_tokens)
         asking.add_done_callback(lambda _: outcomes.put((None, None)))

@@ -215,7 +215,7 @@ class RemoteEngine(EngineFace):
 
     def _answers(self, asked: Asked, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
         call, questions = asked
-        urgency = call.priority(priority)
+        urgency = call.terms.urgency(priority)
         for place, answer in self._asker.answers(call, [question(urgency) for question in questions], timeout):
             if isinstance(answer, Completion):
                 self._asker.count(tokens_written=len(answer.token_ids))

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from adjudge.engine.errors import PromptError
+from adjudge.engine.forked import Renewed
 from adjudge.engine.sampling import FORMS, Sampling
 from adjudge.engine.text import grammar_trial
 from adjudge.engine.text.tokenizer import ids_of, is_sign
@@ -36,7 +37,7 @@ MOST_SAID = 300
 WAIT = 60.0
 """Seconds after which a compilation has taken too much on the busiest machine."""
 
-THREADS = ThreadPoolExecutor(2, thread_name_prefix="adjudge-forms")
+THREADS = Renewed(partial(ThreadPoolExecutor, 2, thread_name_prefix="adjudge-forms"))
 """Where a server has forms prepared: those that take long hold up forms, and nothing else."""
 
 

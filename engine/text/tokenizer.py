@@ -15,6 +15,7 @@ from tokenizers import Tokenizer as BackendTokenizer
 
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import ModelUnsupported, PromptError, reason
+from adjudge.engine.forked import Renewed
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.text.prompt import Message, Prompt, Segment, mark_data, place_data
 from adjudge.engine.trie import Tokens as Tokens
@@ -89,7 +90,7 @@ class Tokenizer:
         self._bos = _leading_ids(tokenizer)
         self._kept, self._kept_few = (lru_cache(maxsize=count)(self._encode) for count in (512, 4))
         self._openings: dict[str, str] = {}  # of replies, by template
-        self._reading = Lock()  # one long text at a time
+        self._reading = Renewed(Lock)  # one long text at a time
         self.bytewise = (plain["decoder"] or {}).get("type") == "ByteLevel"
         self._before = () if self.bytewise else self.encode("a", False)[-1:]  # others take the first space away
 
@@ -111,7 +112,7 @@ class Tokenizer:
     def _beginning(self, text: str, most: int | None) -> Tokens:
         """The tokens of a long text from its first on, all of them or more than `most`."""
         ids: list[int] = []
-        with self._reading:
+        with self._reading.here:
             for place, piece in enumerate(_pieces(text)):
                 if most is not None and len(ids) > most:
                     break
@@ -131,7 +132,7 @@ class Tokenizer:
         if len(text) <= LONG:
             return self.encode(text, False)
         ids, pieces = Tokens(), list(_pieces(text))
-        with self._reading:
+        with self._reading.here:
             while pieces and len(ids) <= most:
                 piece = pieces.pop()
                 ids = (self._within(piece) if pieces else self._encode(piece, False)) + ids

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -12,7 +13,6 @@ import torch
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import PromptError
 from adjudge.engine.radix import Tokens
-from adjudge.kernels.answer_form import FILLER
 from adjudge.kernels.answer_spans import answer_spans
 from adjudge.kernels.byte_table import ByteTable
 from adjudge.kernels.surroundings import undisturbed
@@ -38,6 +38,18 @@ class AnswerFormat(msgspec.Struct, frozen=True):
             raise PromptError("an answer at the end of a text needs a closing: without one its end cannot be told")
 
 
+class WrittenAnswer(NamedTuple):
+    """An answer of a text: `label`, which stands in its characters from `start` to before `end`."""
+
+    start: int
+    end: int
+    label: str
+
+
+BYTES = ByteTable.of([bytes([byte]) for byte in range(256)])
+"""A vocabulary in which a text's tokens are its bytes."""
+
+
 @undisturbed
 def find_answers(
     completions: Sequence[Completion], labels: Sequence[str], forms: Sequence[AnswerFormat], table: ByteTable
@@ -54,50 +66,66 @@ def find_answers(
         if all(token in known for token in completion.token_ids):
             alike.setdefault((form.openings, form.closings), []).append(place)
     found: list[tuple[Tokens, str] | None] = [None] * len(completions)
-    for (openings, closings), places in alike.items():
+    for places in alike.values():
         rows = [completions[place].token_ids for place in places]
-        spans = answer_spans(
-            torch.tensor([token for row in rows for token in row], dtype=torch.int64),
-            torch.tensor([0, *map(len, rows)]).cumsum(0),
-            table,
-            openings=[opening.encode() for opening in openings],
-            closings=[closing.encode() for closing in closings],
-            labels=[label.encode() for label in labels],
-        )
-        for place, (start, end) in zip(places, pairwise(spans.offsets.tolist()), strict=True):
-            usable, tokens = spans.usable[start:end].tolist(), spans.token[start:end].tolist()
-            if _is_readable(completions[place].text, usable, forms[place]):
-                label = labels[spans.label[start:end].tolist()[forms[place].which]]
-                found[place] = completions[place].token_ids[: tokens[forms[place].which]], label
+        for place, scores in zip(places, _scores(rows, labels, forms[places[0]], table), strict=True):
+            if _is_readable(completions[place].text, scores, forms[place]):
+                meant = scores[forms[place].which]
+                found[place] = completions[place].token_ids[: meant.token], meant.label
     return found
 
 
-def written_answers(text: str, labels: Sequence[str], form: AnswerFormat) -> list[re.Match[str]] | None:
-    """The answers of a text, in order, as `find_answers` would read them, but for where tokens begin.
+@undisturbed
+def written_answers(text: str, labels: Sequence[str], form: AnswerFormat) -> list[WrittenAnswer] | None:
+    """The answers of a text that can be read, in order, as `find_answers` reads them, but for where tokens begin.
 
-    The groups of each are what stands before the label, the label, and what stands after it. None where the answer
-    that is meant cannot be read.
+    None where the answer that is meant cannot be read.
     """
-    filler = f"[{re.escape(FILLER.decode())}]{{0,16}}"
-    answer = re.compile(
-        f"((?:{_any_of(form.openings)}){filler})({_any_of(labels)})({filler}(?:{_any_of(form.closings)}))"
-    )
-    openings = re.finditer(_any_of(form.openings), text)
-    found = [answer.match(text, opening.start()) for opening in openings]
-    if not _is_readable(text, [answer is not None for answer in found], form):
+    row = text.encode(errors="surrogatepass")
+    [scores] = _scores([row], labels, form, BYTES)
+    if not _is_readable(text, scores, form):
         return None
-    return [answer for answer in found if answer is not None]
+    characters = [0, *accumulate(byte & 0xC0 != 0x80 for byte in row)]  # before each byte
+    return [WrittenAnswer(characters[one.start], characters[one.end], one.label) for one in scores if one.usable]
+
+
+class _Score(NamedTuple):
+    """A score in a row of tokens: the place of its first one, its bytes, and its label where it can be used."""
+
+    token: int
+    start: int
+    end: int
+    label: str
+    usable: bool
+
+
+def _scores(
+    rows: Sequence[Sequence[int]], labels: Sequence[str], form: AnswerFormat, table: ByteTable
+) -> Iterator[list[_Score]]:
+    """What is written in each row of token ids after one of the openings."""
+    spans = answer_spans(
+        torch.tensor([token for row in rows for token in row], dtype=torch.int64),
+        torch.tensor([0, *map(len, rows)]).cumsum(0),
+        table,
+        openings=[opening.encode() for opening in form.openings],
+        closings=[closing.encode() for closing in form.closings],
+        labels=[label.encode() for label in labels],
+    )
+    names = [labels[label] for label in spans.label.tolist()]
+    columns = spans.token.tolist(), spans.start.tolist(), spans.end.tolist(), names, spans.usable.tolist()
+    scores = list(map(_Score, *columns))
+    return (scores[start:end] for start, end in pairwise(spans.offsets.tolist()))
 
 
 def _any_of(strings: Sequence[str]) -> str:
     return "|".join(map(re.escape, strings))
 
 
-def _is_readable(text: str, usable: Sequence[bool], form: AnswerFormat) -> bool:
-    """Whether the score that is meant stands where the form wants it, given which of the written ones are usable."""
-    if not -len(usable) <= form.which < len(usable) or not usable[form.which]:
+def _is_readable(text: str, scores: Sequence[_Score], form: AnswerFormat) -> bool:
+    """Whether the score that is meant can be used, and stands where the form wants it."""
+    if not -len(scores) <= form.which < len(scores) or not scores[form.which].usable:
         return False
-    if form.count is not None and (len(usable) != form.count or not all(usable)):
+    if form.count is not None and (len(scores) != form.count or not all(one.usable for one in scores)):
         return False
     return not form.at_end or not any(map(_has_words, _after_closings(text, form)))
 

@@ -11,8 +11,8 @@ import torch
 from adjudge.engine.engine import Engine
 from adjudge.engine.models.dummy import tiny_tokenizer
 from tests.engine.reference import next_logprobs, open_reference
+from tests.engine.tiny import TINY
 
-TINY = "dummy:tiny-llama"
 PROMPTS = [[7, 11, 13 + n, 200, n] * (n + 1) for n in range(6)]
 LABELS = ["1", "2", "3"]
 EMBEDDING = "model.embed_tokens.weight"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from adjudge.engine.async_engine import Answers, AsyncEngine
+from adjudge.engine.async_engine import Answers, AsyncEngine, in_order
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, LabelError, NotServing, PromptError, QueueFull
@@ -29,9 +29,8 @@ from adjudge.engine.writing import Writer
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.verdict import Pair
 from tests.engine.reward_models import save_reward_model
-from tests.engine.test_generate import random_prompts
+from tests.engine.tiny import TINY, plain_prompts
 
-TINY = "dummy:tiny-llama"
 LABELS = ["1", "2", "3"]
 WRITING: dict[str, Any] = {"max_tokens": 16, "ignore_eos": True, "temperature": 0.8}
 
@@ -53,7 +52,7 @@ def is_idle(engine: Engine) -> bool:
 
 
 def test_calls_of_many_tasks_share_steps_and_equal_those_of_one(plain: Engine) -> None:
-    calls = [random_prompts(4, seed) for seed in range(8)]
+    calls = [plain_prompts(4, seed) for seed in range(8)]
     seeds = [1, 2, 3, 4]
 
     async def run(engine: AsyncEngine) -> list[Any]:
@@ -159,6 +158,26 @@ def test_a_call_that_has_ended_is_empty_when_it_is_asked_again() -> None:
     assert asyncio.run(run(AsyncEngine(fresh()))) == [2, 0, 0]
 
 
+def test_a_call_that_has_failed_or_was_left_ends_when_it_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fresh()
+    gate = Gate(engine, monkeypatch, failing=True)
+    gate.opened.set()
+
+    async def run(face: AsyncEngine) -> None:
+        async with face, asyncio.timeout(60):
+            failed = await face.open_score(["Once"], LABELS)
+            with pytest.raises(RuntimeError):
+                await in_order(failed)
+            left = await face.open_score(["Once"], LABELS)
+            asking = asyncio.create_task(in_order(left))
+            await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.wait([asking])
+            assert await in_order(failed) == [] and len(await in_order(left)) <= 1
+
+    asyncio.run(run(AsyncEngine(engine)))
+
+
 def test_mistakes_reach_the_call_that_made_them(plain: Engine) -> None:
     async def run(engine: AsyncEngine) -> None:
         async with engine:
@@ -167,12 +186,12 @@ def test_mistakes_reach_the_call_that_made_them(plain: Engine) -> None:
                 (PromptError, engine.generate([[99999]])),
                 (PromptError, engine.generate(["Once"], max_tokens=0)),
                 (LabelError, engine.score(["Once"], ["1", "1"])),
-                (CallTooLarge, engine.score(random_prompts(9), LABELS)),
+                (CallTooLarge, engine.score(plain_prompts(9), LABELS)),
             ):
                 with pytest.raises(error):
                     await call
             with pytest.raises(CallTooLarge):
-                await asyncio.to_thread(engine.face.score, random_prompts(9), LABELS)
+                await asyncio.to_thread(engine.face.score, plain_prompts(9), LABELS)
             assert await good == plain.score(["Once"], LABELS)
 
     asyncio.run(run(AsyncEngine(fresh(max_queue=8))))
@@ -183,7 +202,7 @@ def test_a_call_that_the_garbage_collector_ends_does_not_lock_out_the_one_it_beg
 ) -> None:
     worker, scores = Worker(fresh()), []
     face, begin = SharedEngine(worker), worker.start
-    left = [face.score_iter(random_prompts(2), LABELS)]
+    left = [face.score_iter(plain_prompts(2), LABELS)]
     next(left[0])
 
     def start(*how: Any) -> None:
@@ -200,7 +219,7 @@ def test_a_call_that_the_garbage_collector_ends_does_not_lock_out_the_one_it_beg
 
 def test_a_text_waits_for_its_form_no_longer_than_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     opened, few = threading.Event(), ThreadPoolExecutor(1)
-    monkeypatch.setattr(grammar, "THREADS", few)
+    monkeypatch.setattr(grammar.THREADS, "here", few)
 
     async def run(engine: AsyncEngine) -> None:
         async with engine:
@@ -222,7 +241,7 @@ class Recording(AsyncEngine):
     deadline = math.inf
 
     def _begin(self, call: Any, priority: int, timeout: float | None, pieces: bool = False) -> Answers:
-        self.deadline = call.deadline(timeout)
+        self.deadline = call.terms.deadline(timeout, call.begun)
         return super()._begin(call, priority, timeout, pieces)
 
 
@@ -356,7 +375,7 @@ def test_who_comes_after_the_end_is_refused_and_does_not_wait() -> None:
 
 
 def test_what_stood_in_the_cache_is_counted() -> None:
-    prompts = random_prompts(6)
+    prompts = plain_prompts(6)
 
     async def run(face: AsyncEngine) -> tuple[int, int]:
         async with face:

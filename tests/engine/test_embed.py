@@ -19,9 +19,7 @@ from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import CallTooLarge, ModelUnsupported, PromptError
 from tests.engine.reference import open_reference
-from tests.engine.test_engine import DIGITS, random_prompts
-
-TINY = "dummy:tiny-llama"
+from tests.engine.tiny import DIGITS, TINY, prompts_sharing_stems
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +53,7 @@ def same(left: list[Embedding], right: list[Embedding]) -> bool:
 def test_hidden_states_equal_plain_transformers_after_its_last_norm(model: str) -> None:
     engine = Engine(f"dummy:tiny-{model}", kv_cache_gb=0.05)
     decoder = open_reference(f"dummy:tiny-{model}").get_decoder()
-    prompts = random_prompts(6)
+    prompts = prompts_sharing_stems(6)
     for prompt, embedding in zip(prompts, engine.embed(prompts), strict=True):
         assert embedding.values is not None and embedding.values.dtype == np.float32
         assert (embedding.reason, embedding.prompt_tokens) == (None, len(prompt))
@@ -65,7 +63,7 @@ def test_hidden_states_equal_plain_transformers_after_its_last_norm(model: str) 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("model", [TINY, "dummy:tiny-gemma2", "dummy:tiny-gpt2"])
 def test_hidden_states_are_bit_equal_however_the_batch_is_cut(model: str) -> None:
-    prompts = random_prompts(40)
+    prompts = prompts_sharing_stems(40)
     expected = Engine(model, kv_cache_gb=0.05).embed(prompts)
     assert len({embedding.values.tobytes() for embedding in expected if embedding.values is not None}) > 30
 
@@ -88,7 +86,7 @@ def test_hidden_states_are_bit_equal_however_the_batch_is_cut(model: str) -> Non
 
 def test_shared_prefixes_are_computed_once_and_counted() -> None:
     engine = Engine(TINY, kv_cache_gb=0.05)
-    prompts = random_prompts(30)
+    prompts = prompts_sharing_stems(30)
     embeddings = engine.embed(prompts)
     assert engine.stats.tokens_computed == trie.size([tuple(prompt) for prompt in prompts])
     assert engine.stats.prompt_tokens == sum(map(len, prompts))
@@ -97,7 +95,7 @@ def test_shared_prefixes_are_computed_once_and_counted() -> None:
 
 
 def test_a_warm_cache_or_one_too_small_changes_no_bit(engine: Engine) -> None:
-    prompts = random_prompts(24)
+    prompts = prompts_sharing_stems(24)
     expected = Engine(TINY, kv_cache_gb=0.05).embed(prompts)
     engine.score(prompts, DIGITS)
     hits = engine.cache.hit_tokens
@@ -110,7 +108,7 @@ def test_a_warm_cache_or_one_too_small_changes_no_bit(engine: Engine) -> None:
 
 
 def test_calls_of_all_verbs_share_steps_and_do_not_disturb_each_other(engine: Engine) -> None:
-    prompts = random_prompts(6)
+    prompts = prompts_sharing_stems(6)
     embeddings, scores = engine.embed(prompts), engine.score(prompts, DIGITS)
     texts = engine.generate(prompts, seed=3, max_tokens=4)
 
@@ -166,7 +164,7 @@ def test_a_hidden_state_cannot_be_changed_under_another_that_has_it(engine: Engi
 
 
 def test_half_precision_is_near_and_keeps_its_bits(engine: Engine) -> None:
-    prompts = random_prompts(8)
+    prompts = prompts_sharing_stems(8)
     half = Engine(TINY, dtype="bfloat16", kv_cache_gb=0.05)
     found = half.embed(prompts)
     assert same(found, [half.embed([prompt])[0] for prompt in prompts])
@@ -184,7 +182,7 @@ def test_a_checkpoint_without_a_head_embeds_and_says_that_it_cannot_score(model:
     whole.tokenizer.inner.save_pretrained(tmp_path)
     assert AutoModel.from_pretrained(tmp_path).config.architectures[0].endswith("Model")
     bare = Engine(str(tmp_path), kv_cache_gb=0.05)
-    prompts = random_prompts(8)
+    prompts = prompts_sharing_stems(8)
     found = bare.embed(prompts)
     for one, other in zip(found, whole.embed(prompts), strict=True):
         np.testing.assert_allclose(one.values, other.values, atol=1e-5)

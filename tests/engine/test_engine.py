@@ -19,17 +19,7 @@ from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.kernels.paged_kv import PagedKV
 from tests.engine.reference import next_logprobs, open_reference
-
-TINY = "dummy:tiny-llama"
-DIGITS = Labels(("1", "2", "3", "4", "5"))
-
-
-def random_prompts(count: int, seed: int = 0) -> list[list[int]]:
-    """Token sequences that share prefixes of odd lengths, some of them prefixes of others, some longer than a band."""
-    source = random.Random(seed)
-    stems = [[source.randrange(256) for _ in range(n)] for n in (1, 17, 150)]
-    prompts = [source.choice(stems) + [source.randrange(4) for _ in range(source.randint(1, 40))] for _ in range(count)]
-    return [*prompts, prompts[0][:-1], prompts[0]]
+from tests.engine.tiny import DIGITS, TINY, prompts_sharing_stems
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +36,7 @@ def threads_as_before() -> Iterator[None]:
 
 def test_tokens_computed_equal_the_size_of_the_trie() -> None:
     engine = Engine(TINY, kv_cache_gb=0.05)
-    prompts = random_prompts(30)
+    prompts = prompts_sharing_stems(30)
     engine.score(prompts, DIGITS)
     assert engine.stats.tokens_computed == trie.size([tuple(prompt) for prompt in prompts])
     assert engine.stats.prompt_tokens == sum(map(len, prompts))
@@ -54,7 +44,7 @@ def test_tokens_computed_equal_the_size_of_the_trie() -> None:
 
 def test_scoring_makes_no_logits_of_the_whole_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(TINY, kv_cache_gb=0.05)
-    prompts, labels = random_prompts(4), [*"123456789", "10"]
+    prompts, labels = prompts_sharing_stems(4), [*"123456789", "10"]
     expected = engine.score(prompts, labels)
 
     def refuse(*_: object) -> None:
@@ -82,7 +72,7 @@ def test_tokens_of_labels_behind_a_prompt_are_asked_for_as_they_are_computed() -
 @pytest.mark.parametrize("model", [TINY, "dummy:tiny-gemma2"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_scores_are_bit_equal_however_the_batch_is_cut(model: str, dtype: str) -> None:
-    prompts = random_prompts(24)
+    prompts = prompts_sharing_stems(24)
     whole = Engine(model, dtype=dtype, kv_cache_gb=0.05)
     expected = whole.score(prompts, DIGITS)
 
@@ -143,7 +133,7 @@ def test_the_readings_of_long_labels_share_all_that_they_can() -> None:
 
 def test_a_warm_cache_changes_no_bit_and_saves_tokens() -> None:
     engine = Engine(TINY, kv_cache_gb=0.05)
-    prompts = random_prompts(24)
+    prompts = prompts_sharing_stems(24)
     cold = engine.score(prompts, DIGITS)
     computed, hits = engine.stats.tokens_computed, engine.cache.hit_tokens
     assert engine.score(prompts, DIGITS) == cold
@@ -152,7 +142,7 @@ def test_a_warm_cache_changes_no_bit_and_saves_tokens() -> None:
 
 
 def test_a_pool_too_small_for_the_batch_evicts_and_changes_no_bit() -> None:
-    prompts = random_prompts(24)
+    prompts = prompts_sharing_stems(24)
     expected = Engine(TINY, kv_cache_gb=0.05).score(prompts, DIGITS)
     token_bytes = 2 * 2 * 2 * 16 * 4  # layers, keys and values, heads, width, float32
     small = Engine(TINY, kv_cache_gb=15 * 16 * token_bytes / (1 << 30))
@@ -195,7 +185,7 @@ def test_a_label_that_begins_another_is_scored_with_the_terminator(engine: Engin
 
 
 def test_label_sets_may_differ_by_prompt_and_do_not_disturb_each_other(engine: Engine) -> None:
-    prompts = random_prompts(4)
+    prompts = prompts_sharing_stems(4)
     sets = [DIGITS, Labels(("Y", "N")), DIGITS, Labels(("Y", "N")), Labels(("a", "bc")), DIGITS]
     mixed = engine.score(prompts, sets)
     assert mixed == [engine.score([prompt], labels)[0] for prompt, labels in zip(prompts, sets, strict=True)]
@@ -245,7 +235,7 @@ def test_an_engine_goes_on_after_a_step_that_failed_and_after_a_reader_that_stop
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=16)
-    prompts = random_prompts(8)
+    prompts = prompts_sharing_stems(8)
     expected = engine.score(prompts, DIGITS)
     with monkeypatch.context() as patch:
         patch.setattr(engine.runner, "forward", lambda step: 1 / 0)

@@ -15,7 +15,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.dummy import tiny_config
 from adjudge.kernels.attention_library import AttentionKind
 from tests.engine.reference import next_logprobs, open_reference
-from tests.engine.test_engine import DIGITS, TINY, random_prompts
+from tests.engine.tiny import DIGITS, TINY, prompts_sharing_stems
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def engine() -> Engine:
 def test_scores_equal_plain_transformers_for_other_architectures(model: str) -> None:
     engine = Engine(f"dummy:tiny-{model}", kv_cache_gb=0.05)
     reference = open_reference(f"dummy:tiny-{model}")
-    prompts = random_prompts(6)
+    prompts = prompts_sharing_stems(6)
     for prompt, score in zip(prompts, engine.score(prompts, DIGITS), strict=True):
         expected = next_logprobs(reference, tuple(prompt))[[ord(label) for label in DIGITS.labels]]
         assert score.full_logprobs is not None and score.mass is not None
@@ -107,7 +107,7 @@ def test_unknown_dtypes_are_refused(dtype: str, message: str) -> None:
 
 @pytest.mark.parametrize(("dtype", "near"), [("bfloat16", 0.5), ("float16", 0.05)])
 def test_half_precision_runs_and_is_near_float32(engine: Engine, dtype: str, near: float) -> None:
-    prompts = random_prompts(4)
+    prompts = prompts_sharing_stems(4)
     half = Engine(TINY, dtype=dtype, kv_cache_gb=0.05)
     for exact, rounded in zip(engine.score(prompts, DIGITS), half.score(prompts, DIGITS), strict=True):
         assert exact.expected == pytest.approx(rounded.expected, abs=near)

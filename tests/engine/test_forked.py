@@ -18,6 +18,8 @@ import torch
 from adjudge.engine import at_exit
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
+from adjudge.engine.models import quiet
+from adjudge.engine.text.tokenizer import LONG
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
@@ -118,6 +120,25 @@ def test_an_async_engine_says_so_and_can_be_closed(engine: Engine) -> None:
     with elsewhere(given.worker._lock):
         assert in_child(lambda: asyncio.run(given.close())) == "None"
     asyncio.run(given.close())
+
+
+def test_a_text_has_its_form_though_the_parents_threads_prepared_some(threads: Callable[[int], None]) -> None:
+    threads(1)
+
+    async def written() -> str:
+        async with AsyncEngine(Engine("dummy:tiny-llama", kv_cache_gb=0.01)) as fresh:
+            return (await fresh.generate(PROMPTS, regex="ab|ac"))[0].text[:1]
+
+    assert asyncio.run(written()) == in_child(lambda: asyncio.run(written())) == "a"
+
+
+def test_locks_that_another_thread_held_are_free(engine: Engine, threads: Callable[[int], None]) -> None:
+    threads(1)
+    long = "a " * LONG
+    with elsewhere(engine.tokenizer._reading.here):
+        assert in_child(lambda: len(engine.tokenizer.encode(long, False, most=9)) > 9) == "True"
+    with elsewhere(quiet._lock.here):
+        assert in_child(lambda: Engine("dummy:tiny-llama", kv_cache_gb=0.01).fingerprint) == engine.fingerprint
 
 
 def test_a_process_that_only_ends_does_not_wait_for_its_parents_step() -> None:

@@ -11,23 +11,14 @@ import pytest
 import torch
 
 from adjudge.engine import writing
+from adjudge.engine.choosing import Wish, choose
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, PromptError, QueueFull
-from adjudge.engine.sampling import Sampling, Wish
-from adjudge.engine.sampling_on_device import choose_together
+from adjudge.engine.sampling import Sampling
 from adjudge.engine.scheduler import SHARE
-from adjudge.engine.text.labels import Labels
 from tests.engine.reference import open_reference
-
-TINY = "dummy:tiny-llama"
-DIGITS = Labels(("1", "2", "3", "4", "5"))
-
-
-def random_prompts(count: int, seed: int = 0) -> list[list[int]]:
-    source = random.Random(seed)
-    stems = [[source.randrange(256) for _ in range(n)] for n in (1, 17, 40)]
-    return [source.choice(stems) + [source.randrange(256) for _ in range(source.randint(1, 30))] for _ in range(count)]
+from tests.engine.tiny import DIGITS, TINY, message, plain_prompts, pool_gb
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +29,7 @@ def engine() -> Engine:
 @pytest.mark.parametrize("model", [TINY, "dummy:tiny-gemma2", "dummy:tiny-qwen3"])
 def test_greedy_texts_are_those_of_plain_transformers(model: str) -> None:
     engine, reference = Engine(model, kv_cache_gb=0.05), open_reference(model)
-    prompts = random_prompts(6)
+    prompts = plain_prompts(6)
     completions = engine.generate(prompts, max_tokens=20, temperature=0.0, ignore_eos=True)
     for prompt, completion in zip(prompts, completions, strict=True):
         tokens = list(prompt)
@@ -64,7 +55,7 @@ CREATIVE: dict[str, Any] = {"max_tokens": 24, "temperature": 0.9, "top_p": 0.95,
 
 
 def test_texts_are_the_same_tokens_however_the_batch_is_cut() -> None:
-    prompts = random_prompts(12)
+    prompts = plain_prompts(12)
     seeds = list(range(len(prompts)))
     expected = Engine(TINY, kv_cache_gb=0.05).generate(prompts, seeds=seeds, **CREATIVE)
     assert len({completion.token_ids for completion in expected}) > len(prompts) // 2
@@ -94,19 +85,13 @@ def assert_same(ours: list[Completion], expected: list[Completion]) -> None:
     assert [c.logprobs for c in ours] == [c.logprobs for c in expected]  # to the last bit
 
 
-def pool_gb(model: str, blocks: int) -> float:
-    """A cache size that gives so many blocks besides the padding's."""
-    engine = Engine(model, kv_cache_gb=0.05)
-    return 0.05 * blocks / engine.cache.pool.usable * 1.001
-
-
 def test_texts_whose_tokens_are_chosen_together_are_the_same(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    prompts, calls = random_prompts(9), 0
+    prompts, calls = plain_prompts(9), 0
 
     def together(logits_RV: torch.Tensor, wishes: Mapping[int, Wish]) -> list[int]:
         nonlocal calls
         calls += 1
-        return choose_together(logits_RV, wishes).tolist() if wishes else []
+        return choose(logits_RV[list(wishes)], list(wishes.values())).tolist() if wishes else []
 
     how = {"n": 2, "seed": 4, "top_p": 0.9, "logprobs": 3, **CREATIVE}
     expected = engine.generate(prompts, **how)
@@ -119,7 +104,7 @@ def test_texts_whose_tokens_are_chosen_together_are_the_same(engine: Engine, mon
 
 def test_samples_of_a_prompt_share_its_tokens_and_differ() -> None:
     engine = Engine(TINY, kv_cache_gb=0.05)
-    prompt = random_prompts(1)[0]
+    prompt = plain_prompts(1)[0]
     completions = engine.generate([prompt], n=5, seed=3, **CREATIVE)
     assert [(c.prompt, c.sample) for c in completions] == [(0, k) for k in range(5)]
     assert len({c.token_ids for c in completions}) == 5
@@ -187,15 +172,9 @@ def test_end_tokens_and_stop_strings_end_a_text_and_stay_out_of_it(smollm2: str)
     assert none.text == "" and none.token_ids
 
 
-def message(text: str) -> Any:
-    from adjudge.engine.text.prompt import Message, Prompt, Segment
-
-    return Message("user", Prompt((Segment(text, trusted=True),)))
-
-
 def test_allowed_tokens_are_the_only_ones(engine: Engine) -> None:
     completions = engine.generate(
-        random_prompts(3), max_tokens=30, allowed_token_ids=[49, 50], temperature=2.0, seed=1, ignore_eos=True
+        plain_prompts(3), max_tokens=30, allowed_token_ids=[49, 50], temperature=2.0, seed=1, ignore_eos=True
     )
     assert {token for completion in completions for token in completion.token_ids} == {49, 50}
 
@@ -274,7 +253,7 @@ def test_logits_that_are_not_finite_end_that_text_alone(engine: Engine, monkeypa
             spoilt.append(1)
         return found
 
-    prompts = random_prompts(2)
+    prompts = plain_prompts(2)
     expected = engine.generate(prompts, max_tokens=5, temperature=0.0, ignore_eos=True)
     monkeypatch.setattr(type(engine.runner.require_head()), "vocabulary_logits", spoil_one)
     first, second = engine.generate(prompts, max_tokens=5, temperature=0.0, ignore_eos=True)
@@ -282,8 +261,30 @@ def test_logits_that_are_not_finite_end_that_text_alone(engine: Engine, monkeypa
     assert_same([second], expected[1:])
 
 
+@pytest.mark.parametrize("how", [{"temperature": 0.0}, {"temperature": 1.0, "seed": 1}], ids=["greedy", "sampled"])
+def test_a_text_ends_where_the_model_leaves_no_token_that_may_come(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
+) -> None:
+    logits = type(engine.runner.require_head()).vocabulary_logits
+
+    def without(head: Any, hidden_ND: torch.Tensor) -> torch.Tensor:
+        found = logits(head, hidden_ND)
+        found[:, ord("b")] = -torch.inf
+        return found
+
+    monkeypatch.setattr(type(engine.runner.require_head()), "vocabulary_logits", without)
+    before = engine.stats.tokens_written
+    formed, barred, free = (
+        engine.generate(["x"], max_tokens=5, ignore_eos=True, **how, **only)[0]
+        for only in ({"choices": ["ab"]}, {"allowed_token_ids": (ord("b"),)}, {})
+    )
+    assert (formed.text, formed.finish_reason) == ("a", "length")
+    assert (barred.text, barred.finish_reason) == ("", "length")
+    assert len(free.token_ids) == 5 and engine.stats.tokens_written == before + 6
+
+
 def test_a_reader_that_stops_leaves_the_engine_as_it_was(engine: Engine) -> None:
-    call = engine.generate_iter(random_prompts(8), max_tokens=30, temperature=0.0, ignore_eos=True)
+    call = engine.generate_iter(plain_prompts(8), max_tokens=30, temperature=0.0, ignore_eos=True)
     next(call)
     call.close()
     assert len(engine.generate([[1, 2]], max_tokens=2, temperature=0.0)) == 1

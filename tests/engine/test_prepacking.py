@@ -14,7 +14,8 @@ from adjudge.engine.engine import Engine
 from adjudge.kernels import prepacked_weights
 from adjudge.kernels.linear import agreeing_rows, prepacking_agrees
 from adjudge.kernels.prepacked_weights import prepacking_of
-from tests.engine.adapted import LABELS, PROMPTS, TINY, changed
+from tests.engine.adapted import LABELS, PROMPTS, changed
+from tests.engine.tiny import TINY
 
 LAYER = "model.layers.0.self_attn.q_proj.weight"
 

@@ -16,7 +16,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import PromptError
 from adjudge.engine.prompt_reading import SPAN
 from tests.engine.reference import open_reference
-from tests.engine.test_generate import TINY, pool_gb
+from tests.engine.tiny import TINY, pool_gb
 
 LENGTHS = (1, 2, 17, 40, SPAN, SPAN + 1, 2 * SPAN + 30)
 HOW: dict[str, Any] = {"max_tokens": 4, "temperature": 0.9, "ignore_eos": True, "prompt_logprobs": 2}

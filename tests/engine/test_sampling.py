@@ -7,12 +7,18 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 
-from adjudge.engine.sampling import PENALTIES, ROUNDING, Sampling, Wish, choose, uniform
-from adjudge.engine.sampling_on_device import choose_each, choose_together, log_sums
+from adjudge.engine import choosing
+from adjudge.engine.choosing import ROUNDING, Wish, choose_each, log_sums, uniform
+from adjudge.engine.sampling import PENALTIES, Sampling
+
+
+def choose(logits_V: torch.Tensor, wish: Wish) -> int:
+    return int(choosing.choose(logits_V[None], [wish]))
 
 
 def counts(sampling: Sampling, logits: torch.Tensor, draws: int = 4000) -> torch.Tensor:
@@ -81,7 +87,8 @@ def test_at_a_boundary_of_equal_tokens_the_order_of_a_sum_decides_nothing(allowe
         logits = torch.zeros(allowed)
         last = choose(logits, Wish(Sampling(top_p=top_p), (), 1 - 1e-12))
         assert last == round(top_p * allowed) - 1
-        assert choose_together(logits[None], {0: Wish(Sampling(top_p=top_p), (), 1 - 1e-12)}).tolist() == [last]
+        wishes = [Wish(Sampling(top_p=top_p), (), 1 - 1e-12), Wish(Sampling(), (), 0.0)]
+        assert choosing.choose(logits.expand(2, -1), wishes).tolist() == [last, 0]
 
 
 def test_a_draw_next_to_one_takes_no_token_that_is_out() -> None:
@@ -113,8 +120,11 @@ def test_bias_then_penalties_for_what_was_seen_and_for_what_was_written(seed: in
         repetition_penalty=repetition, frequency_penalty=frequency, presence_penalty=presence, logit_bias=bias
     )
     wish = Wish(sampling, [*prompt, *written], 0.5, own=len(written))
-    left_V = wish.left(torch.tensor(logits, dtype=torch.float64))
-    assert left_V.tolist() == pytest.approx(expected, rel=1e-12)
+    for rows in (1, 3):
+        left = torch.tensor([logits] * rows, dtype=torch.float64)
+        choosing._apply_wishes(left, [wish] * rows)
+        for left_V in left.tolist():
+            assert left_V == pytest.approx(expected, rel=1e-12)
 
 
 def test_tensors_of_a_sampling_are_made_once_for_all_tokens_of_all_texts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,8 +133,9 @@ def test_tensors_of_a_sampling_are_made_once_for_all_tokens_of_all_texts(monkeyp
     make, made = torch.tensor, [0]
 
     def counted(*args: Any, **options: Any) -> torch.Tensor:
-        made[0] += 1
-        return make(*args, **options)
+        tensor = make(*args, **options)
+        made[0] += tensor.numel() > 99
+        return tensor
 
     monkeypatch.setattr(torch, "tensor", counted)
     for sampling in (Sampling(logit_bias=biases), Sampling(allowed_token_ids=tuple(range(3, 400)))):
@@ -150,6 +161,17 @@ def test_the_lowest_temperature_takes_the_most_probable_token(how: dict[str, Any
     logits = torch.randn(50, generator=torch.Generator().manual_seed(1))
     sampling = Sampling(temperature=5e-324, **how)
     assert {choose(logits, Wish(sampling, [1], draw)) for draw in (0.0, 0.5, 0.999)} == {int(logits.argmax())}
+
+
+def test_where_the_model_leaves_no_token_that_may_come_none_is_chosen() -> None:
+    logits = torch.tensor([0.0, 1.0, -torch.inf, -torch.inf])
+    barred, free = torch.tensor([False, False, True, True]), torch.tensor([True, False, True, True])
+    for how in ({"temperature": 0.0}, {}, {"top_p": 0.9}, {"top_k": 2, "min_p": 0.1}, {"repetition_penalty": 2.0}):
+        sampling = Sampling(**how)  # type: ignore[arg-type]
+        assert choose(logits, Wish(sampling, (2,), 0.5, barred)) == -1
+        assert choose(logits, Wish(msgspec.structs.replace(sampling, allowed_token_ids=(2, 3)), (), 0.5)) == -1
+        wishes = [Wish(sampling, (), 0.5, barred), Wish(sampling, (), 0.5, free)]
+        assert choosing.choose(logits.expand(2, -1), wishes).tolist() == [-1, 0]
 
 
 # ---- many rows at once
@@ -186,7 +208,8 @@ def test_rows_chosen_together_are_chosen_as_each_alone(decimals: int, device: st
         logits = (torch.randn(30, 500, generator=generator) * chance.choice([0, 1, 6])).round(decimals=decimals)
         wishes = {row: _wish(chance, generator) for row in chance.sample(range(30), chance.randint(1, 30))}
         untouched = logits.clone()
-        assert choose_together(logits.to(device), wishes).tolist() == choose_each(logits, wishes)
+        together = choosing.choose(logits.to(device)[list(wishes)], list(wishes.values()))
+        assert together.tolist() == choose_each(logits, wishes)
         assert torch.equal(logits, untouched)
         sums = log_sums(logits.to(device)).cpu()
         assert torch.allclose(sums, log_sums(logits), rtol=1e-6)

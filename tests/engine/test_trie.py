@@ -1,15 +1,9 @@
 from __future__ import annotations
 
 from hypothesis import given
-from hypothesis import strategies as st
 
 from adjudge.engine import trie
-
-sequences = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8).map(tuple), unique=True, max_size=12)
-
-
-def prefixes(batch: list[tuple[int, ...]]) -> set[tuple[int, ...]]:
-    return {tokens[: i + 1] for tokens in batch for i in range(len(tokens))}
+from tests.engine.tries import prefixes, sequences
 
 
 @given(sequences)

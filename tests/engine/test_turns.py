@@ -13,7 +13,7 @@ import torch
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.turns import Turns
-from tests.engine.test_engine import DIGITS, TINY, random_prompts
+from tests.engine.tiny import DIGITS, TINY, prompts_sharing_stems
 
 HOW: dict[str, Any] = {"max_tokens": 6, "seeds": [1, 2, 3, 4], "ignore_eos": True}
 
@@ -77,7 +77,7 @@ def test_who_has_what_it_waits_for_does_not_wait_for_its_turn() -> None:
 
 def test_calls_of_several_threads_answer_as_each_alone() -> None:
     engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=64)
-    prompts = [random_prompts(4, seed) for seed in range(6)]
+    prompts = [prompts_sharing_stems(4, seed) for seed in range(6)]
     scores = [engine.score(some, DIGITS) for some in prompts]
     texts = [engine.generate(some[:4], **HOW) for some in prompts]
     vectors = [engine.embed(some) for some in prompts]
@@ -112,7 +112,7 @@ def test_a_step_that_fails_in_one_thread_is_told_in_all_and_the_engine_goes_on(
 
     def ask(seed: int) -> Any:
         try:
-            return engine.score(random_prompts(8, seed), DIGITS)
+            return engine.score(prompts_sharing_stems(8, seed), DIGITS)
         except (RuntimeError, AdjudgeError) as error:
             return error
 
@@ -129,7 +129,7 @@ def test_a_reader_that_the_garbage_collector_ends_within_a_step_holds_nobody_up(
 ) -> None:
     engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=16)
     forward = engine.runner.forward
-    reader: list[Any] = [engine.score_iter(random_prompts(8), DIGITS)]
+    reader: list[Any] = [engine.score_iter(prompts_sharing_stems(8), DIGITS)]
     next(reader[0])
 
     def collects(step: Any) -> torch.Tensor:
@@ -138,6 +138,6 @@ def test_a_reader_that_the_garbage_collector_ends_within_a_step_holds_nobody_up(
         return forward(step)
 
     monkeypatch.setattr(engine.runner, "forward", collects)
-    expected = engine.score(random_prompts(3, 1), DIGITS)
-    assert engine.score(random_prompts(3, 1), DIGITS) == expected
+    expected = engine.score(prompts_sharing_stems(3, 1), DIGITS)
+    assert engine.score(prompts_sharing_stems(3, 1), DIGITS) == expected
     engine.sleep()  # nothing is under way

@@ -99,10 +99,10 @@ def test_what_comes_too_late_is_a_timeout_and_not_read(engine: Engine, where: st
 def test_the_nearer_end_holds_and_priorities_add_up(engine: Engine) -> None:
     with answered_by(5.0, priority=2), answered_by(7.0, priority=1):
         call = engine.score_call(["a"], ["1", "2"])
-        assert call.deadline(None) == 5.0 and call.priority(-1) == 2
+        assert call.terms.deadline(None, call.begun) == 5.0 and call.terms.urgency(-1) == 2
         with unhurried():
-            assert overdue() < 0 and engine.score_call(["a"], ["1", "2"]).priority(0) == 3
-    assert engine.score_call(["a"], ["1", "2"]).deadline(None) == math.inf
+            assert overdue() < 0 and engine.score_call(["a"], ["1", "2"]).terms.urgency(0) == 3
+    assert engine.score_call(["a"], ["1", "2"]).terms.deadline(None, 0.0) == math.inf
 
 
 def test_a_call_ends_once_nobody_waits_for_it(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

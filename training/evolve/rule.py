@@ -75,7 +75,7 @@ def inverted(rationale: Rationale) -> str:
     text = rationale.response
     found = written_answers(text, SCALE.labels, _forms(len(mirrored))[-1]) or ()
     for answer, score in reversed(list(zip(found, mirrored, strict=False))):
-        text = text[: answer.start(2)] + score + text[answer.end(2) :]
+        text = text[: answer.start] + score + text[answer.end :]
     return text
 
 

@@ -30,11 +30,11 @@ from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.waiting import wanted
 from adjudge.engine.worker import Piece
 from tests.engine.reward_models import save_reward_model
+from tests.engine.tiny import TINY
 from tests.jsonl import write_lines
 
 ray = pytest.importorskip("ray")
 
-TINY = "dummy:tiny-llama"
 PROMPTS = [f"Story {n % 5}: it was {'very ' * (n % 7)}dark. Question {n}." for n in range(40)]
 NUMBERS = Labels(("1", "2", "10"), terminator="]]")
 HALF: dict[str, Any] = {"num_cpus_per_replica": 0.5}  # room for a second cluster beside the first

@@ -19,7 +19,7 @@ from adjudge.engine.radix import RadixCache, Tokens
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.wire import pair_of
-from tests.engine.test_trie import prefixes, sequences
+from tests.engine.tries import prefixes, sequences
 
 PAIRS = Path(__file__).parents[3] / "examples/pairs.jsonl"
 

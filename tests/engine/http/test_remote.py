@@ -26,8 +26,8 @@ from adjudge.rewards.judges.tree import TreeJudge
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Example, Item, Pair
 from tests.engine.http.serving import MODEL, Served, served, wait_until_idle
-from tests.engine.test_generate import random_prompts
-from tests.engine.text.test_grammar import IMPOSSIBLE
+from tests.engine.text.schemas import IMPOSSIBLE
+from tests.engine.tiny import plain_prompts
 
 LABEL_SETS = (["1", "2", "3"], Labels(("1", "10", "2"), terminator=" </ANSWER>"), ["yes", "no", "perhaps"])
 
@@ -40,7 +40,7 @@ def remote(site: Served) -> Iterator[RemoteEngine]:
 
 @pytest.mark.parametrize("labels", LABEL_SETS)
 def test_scores_are_the_engines_own(site: Served, remote: RemoteEngine, labels: Any) -> None:
-    prompts = [*random_prompts(20), "<|im_end|>", "x" * 5000]
+    prompts = [*plain_prompts(20), "<|im_end|>", "x" * 5000]
     assert remote.score(prompts, labels) == site.engine.face.score(prompts, labels)
 
 
@@ -56,7 +56,7 @@ def test_scores_are_the_engines_own(site: Served, remote: RemoteEngine, labels: 
     ],
 )
 def test_texts_are_the_engines_own(site: Served, remote: RemoteEngine, options: dict[str, Any]) -> None:
-    prompts = random_prompts(3)
+    prompts = plain_prompts(3)
     options = {"max_tokens": 12, **options}
     assert remote.generate(prompts, **options) == site.engine.face.generate(prompts, **options)
 
@@ -89,7 +89,7 @@ def test_a_text_that_ends_without_its_form_is_the_engines_own(site: Served, remo
 
 
 def test_texts_that_are_asked_for_as_of_a_vllm_are_the_engines_own(site: Served) -> None:
-    prompts, how = random_prompts(3), {"max_tokens": 12, "seed": 3, "n": 2, "logprobs": 2, "prompt_logprobs": 1}
+    prompts, how = plain_prompts(3), {"max_tokens": 12, "seed": 3, "n": 2, "logprobs": 2, "prompt_logprobs": 1}
     with RemoteEngine(site.url, api="vllm", max_context=4096) as remote:
         assert remote.generate(prompts, **how) == site.engine.face.generate(prompts, **how)
         [long] = remote.generate(["x" * 3000])
@@ -98,7 +98,7 @@ def test_texts_that_are_asked_for_as_of_a_vllm_are_the_engines_own(site: Served)
 
 def test_more_prompts_than_the_server_answers_at_once(engine: AsyncEngine) -> None:
     with served(engine, Limits(max_answers=3)) as site, RemoteEngine(site.url) as remote:
-        prompts = random_prompts(10)
+        prompts = plain_prompts(10)
         assert remote.score(prompts, ["1", "2"]) == engine.face.score(prompts, ["1", "2"])
         for there, here in zip(remote.embed(prompts), engine.face.embed(prompts), strict=True):
             np.testing.assert_array_equal(there.values, here.values)
@@ -159,7 +159,7 @@ def test_a_tree_and_its_weights_come_to_the_same_verdicts(site: Served, remote: 
 
 
 def test_embeddings_are_the_engines_own(site: Served, remote: RemoteEngine) -> None:
-    prompts = [*random_prompts(70), "<|im_end|>", "x" * 5000]  # more than go into one request
+    prompts = [*plain_prompts(70), "<|im_end|>", "x" * 5000]  # more than go into one request
     for there, here in zip(remote.embed(prompts), site.engine.face.embed(prompts), strict=True):
         assert (there.reason, there.prompt_tokens) == (here.reason, here.prompt_tokens)
         assert (there.values is None) == (here.values is None) == (here.reason == "too_long")

@@ -11,7 +11,7 @@ from adjudge.engine.text.token_bytes import byte_table
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.kernels.byte_table import ByteTable
 from tests.engine.http.serving import served
-from tests.engine.text.test_tokenizer import sentencepiece_tokenizer
+from tests.engine.text.tokenizers import sentencepiece_tokenizer
 
 
 def test_tokens_of_a_sentencepiece_vocabulary_are_told_apart_and_add_up() -> None:

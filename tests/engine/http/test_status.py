@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
+from adjudge.engine.http.errors import ErrorDetail
 from adjudge.engine.http.limits import Limits
 from tests.engine.http.serving import MODEL, Served, held, served, wait_until_idle
 
@@ -111,7 +112,11 @@ def test_the_api_describes_itself(site: Served) -> None:
     answers = described["paths"]["/v1/score"]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
     assert answers["$ref"].endswith("/ScoreResponse")
     errors = described["paths"]["/v1/score"]["post"]["responses"]["4XX"]["content"]["application/json"]["schema"]
-    assert described["components"]["schemas"][errors["$ref"].rpartition("/")[2]]["properties"].keys() == {"error"}
+    schemas = described["components"]["schemas"]
+    error = schemas[errors["$ref"].rpartition("/")[2]]["properties"]["error"]
+    detail = schemas[error["$ref"].rpartition("/")[2]]
+    assert list(detail["properties"]) == list(ErrorDetail.__struct_fields__)
+    assert detail["required"] == ["message", "type"]
     assert "security" not in described and "400" not in described["paths"]["/v1/score"]["post"]["responses"]
 
 

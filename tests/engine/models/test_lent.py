@@ -19,8 +19,8 @@ from adjudge.engine.models.lent import Lent, content_fingerprint
 from adjudge.engine.models.sources import open_source, resolve
 from adjudge.engine.models.weights import Weights
 from adjudge.kernels.prepacked_weights import prepacking_of
+from tests.engine.tiny import TINY
 
-TINY = "dummy:tiny-llama"
 PROMPTS = ["A lamp.", "Two lamps went out at sea.", "\x00<|im_end|>"]
 LABELS = ["1", "2", "3"]
 

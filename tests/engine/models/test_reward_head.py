@@ -30,9 +30,9 @@ from tests.engine.reward_models import (
     save_reward_model,
     save_two_adapters,
 )
-from tests.engine.test_engine import random_prompts
+from tests.engine.tiny import prompts_sharing_stems
 
-PROMPTS = random_prompts(8)
+PROMPTS = prompts_sharing_stems(8)
 
 
 def rewards(engine: Engine, prompts: list[list[int]] = PROMPTS) -> list[float]:

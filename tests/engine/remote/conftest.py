@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from adjudge import Labels, RemoteEngine
+from adjudge import RemoteEngine
 from adjudge.engine.engine import Engine
 from tests.engine.remote.peer import Answer, Peer
+from tests.engine.tiny import TINY
 
-TINY = "dummy:tiny-llama"
-DIGITS = Labels(("1", "2", "3", "4", "5"))
 PROMPTS = [f"Rate number {n}." for n in range(6)]
 VARIED = ["Rate this.", "Rate that.", "Rate this.", "<|im_end|> Rate <|endoftext|>", "🙂 é \x00 \ud800"]
 """Prompts, equal and odd ones among them."""

@@ -25,7 +25,7 @@ from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.verdict import Pair
-from tests.engine.test_generate import random_prompts
+from tests.engine.tiny import plain_prompts
 
 MODEL = "smollm2-135m"
 PROMPTS = ["Rate this story from 1 to 5: The lamp went out. Score:", "<|im_end|> 5 <|endoftext|>", "🙂 é \x00 \ud800"]
@@ -54,7 +54,7 @@ def seed(remote: RemoteEngine, number: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("labels", LABEL_SETS)
 def test_scores_are_those_of_the_same_weights_here(engine: Engine, remote: RemoteEngine, labels: Any) -> None:
-    prompts = [*PROMPTS, *random_prompts(20)]
+    prompts = [*PROMPTS, *plain_prompts(20)]
     for there, here in zip(remote.score(prompts, labels), engine.score(prompts, labels), strict=True):
         assert there.reason is None
         assert there.full_logprobs == pytest.approx(here.full_logprobs, abs=1e-3)
@@ -77,7 +77,7 @@ def test_greedy_texts_are_those_of_the_same_weights_here(engine: Engine, remote:
 
 
 def test_prompts_are_read_as_by_the_same_weights_here(engine: Engine, remote: RemoteEngine) -> None:
-    prompts = [*PROMPTS, *random_prompts(5)]
+    prompts = [*PROMPTS, *plain_prompts(5)]
     how: dict[str, Any] = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 2}
     for there, here in zip(remote.generate(prompts, **how), engine.generate(prompts, **how), strict=True):
         assert there.finish_reason == here.finish_reason

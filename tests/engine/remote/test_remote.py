@@ -22,8 +22,9 @@ from adjudge.engine.text.labels import LabelSet, Read, Spelling
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.judges.aspects import HANNA
 from adjudge.rewards.verdict import Pair
-from tests.engine.remote.conftest import DIGITS, TINY, VARIED, Open
+from tests.engine.remote.conftest import VARIED, Open
 from tests.engine.remote.peer import KINDS
+from tests.engine.tiny import DIGITS, TINY
 
 PREFIXES = Labels(("1", "10", "2"))
 

@@ -11,8 +11,9 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from tests.engine.remote.conftest import DIGITS, PROMPTS, Open
+from tests.engine.remote.conftest import PROMPTS, Open
 from tests.engine.remote.peer import KINDS, Peer, hangs, proper
+from tests.engine.tiny import DIGITS
 
 
 def test_an_attempt_that_is_never_answered_ends(open_remote: Open) -> None:

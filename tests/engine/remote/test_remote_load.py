@@ -15,8 +15,9 @@ import pytest
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import RemoteError
 from adjudge.engine.remote import batches, transport
-from tests.engine.remote.conftest import DIGITS, PROMPTS, Open
+from tests.engine.remote.conftest import PROMPTS, Open
 from tests.engine.remote.peer import Answer, Peer, says
+from tests.engine.tiny import DIGITS
 
 
 def test_waits_grow_at_random_and_keep_to_what_the_server_asks(open_remote: Open, waits: list[float]) -> None:

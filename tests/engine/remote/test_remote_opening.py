@@ -19,8 +19,9 @@ from adjudge import RemoteEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, NoServer, RemoteError
 from adjudge.engine.remote import address, transport
-from tests.engine.remote.conftest import DIGITS, PROMPTS, Open
+from tests.engine.remote.conftest import PROMPTS, Open
 from tests.engine.remote.peer import Peer, breaks_off, says
+from tests.engine.tiny import DIGITS
 
 
 def test_the_key_is_sent_and_never_told(open_remote: Open) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import PromptError, RemoteError
-from tests.engine.remote.conftest import DIGITS, VARIED, Open
+from tests.engine.remote.conftest import VARIED, Open
+from tests.engine.tiny import DIGITS
 
 
 @pytest.mark.parametrize("kind", ["adjudge", "vllm", "sglang"])

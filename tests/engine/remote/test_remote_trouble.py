@@ -13,8 +13,9 @@ from adjudge.engine.completion import TokenLogprob
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import RemoteError
 from adjudge.engine.remote import transport
-from tests.engine.remote.conftest import DIGITS, PROMPTS, Open
+from tests.engine.remote.conftest import PROMPTS, Open
 from tests.engine.remote.peer import KINDS, Answer, Peer, breaks_off, cut_short, hangs, proper, says, send
+from tests.engine.tiny import DIGITS
 
 
 def reply(**changes: Any) -> bytes:

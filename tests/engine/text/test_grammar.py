@@ -27,7 +27,8 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.text import grammar_trial
 from adjudge.engine.text.grammar import SIGN, Grammars, _takes_too_much
 from adjudge.engine.text.prompt import Message, Prompt
-from tests.engine.test_generate import TINY, message
+from tests.engine.text.schemas import IMPOSSIBLE
+from tests.engine.tiny import TINY, message
 
 
 @pytest.fixture(scope="module")
@@ -136,10 +137,6 @@ def test_a_form_is_tried_where_the_platform_has_no_limits(monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(grammar))
     runpy.run_path(grammar_trial.__file__, run_name="__main__")
     assert not grammar.read()
-
-
-IMPOSSIBLE = {"type": "object", "properties": {"a": {"$ref": "#/properties/a"}}, "required": ["a"]}
-"""A schema of which one finds out on the way that nothing has it."""
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from adjudge.engine.models.sources import open_tokenizer, resolve
 from adjudge.engine.text.growing_text import BROKEN, UNFINISHED, GrowingText
 from adjudge.engine.text.tokenizer import Tokenizer
-from tests.engine.text.test_tokenizer import sentencepiece_tokenizer
+from tests.engine.text.tokenizers import sentencepiece_tokenizer
 
 
 def grown(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, str]:

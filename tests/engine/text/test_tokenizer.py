@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, models, pre_tokenizers
 from tokenizers import Tokenizer as BackendTokenizer
 from transformers import PreTrainedTokenizerFast
 
@@ -18,6 +18,7 @@ from adjudge.engine.text import tokenizer as module
 from adjudge.engine.text.fitting import fit
 from adjudge.engine.text.prompt import Message, Prompt, Segment, checked_messages
 from adjudge.engine.text.tokenizer import KEPT, Tokenizer, well_formed
+from tests.engine.text.tokenizers import sentencepiece_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -331,27 +332,6 @@ def test_a_long_text_has_the_ids_that_it_would_have_by_itself(real: Tokenizer) -
         assert real.encode(text, trusted) == ids and len(text) > KEPT
     end = real.inner.convert_tokens_to_ids("<|im_end|>")
     assert end in real.encode(text, True) and end not in real.encode(text, False)
-
-
-def sentencepiece_tokenizer() -> PreTrainedTokenizerFast:
-    """A tokenizer laid out as Llama 2's: a space before every text, which its decoder takes away again."""
-    pieces = [
-        "<unk>",
-        "<s>",
-        "</s>",
-        *(f"<0x{byte:02X}>" for byte in range(256)),
-        "▁",
-        "a",
-        "▁Hello",
-        "▁there",
-        "there",
-    ]
-    vocabulary = {piece: number for number, piece in enumerate(pieces)}
-    backend = BackendTokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
-    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    backend.decoder = decoders.Sequence(steps)
-    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
 
 
 def test_a_long_text_in_pieces_is_the_same_text_where_a_blank_is_put_before_the_first_word(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
 import msgspec
 import pytest
 import torch
 
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
-from adjudge.engine.text.written_scores import AnswerFormat, written_answers
+from adjudge.engine.text.written_scores import BYTES, AnswerFormat, find_answers, written_answers
 from tests.engine.reference import open_reference
-from tests.engine.test_generate import DIGITS, TINY
+from tests.engine.tiny import DIGITS, TINY
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +89,59 @@ def test_a_text_alone_tells_the_answers_that_its_tokens_tell(
     engine: Engine, text: str, labels: list[str] | None
 ) -> None:
     found = written_answers(text, DIGITS.labels, TWO)
-    assert (None if found is None else [answer[2] for answer in found]) == labels
+    assert (None if found is None else [answer.label for answer in found]) == labels
     [place] = engine.places_of_answers([text], DIGITS, [TWO])
     assert (None if place is None else place[1]) == (None if labels is None else labels[-1])
+
+
+BRACKETS = AnswerFormat(("[[",), ("]]",))
+BARE = AnswerFormat(("Score:",), ())
+PIECES = {
+    TWO: [
+        "<ANSWER> 2 </ANSWER>",
+        "<Answer>**3**</ANSWER>",
+        *TWO.openings,
+        *TWO.closings,
+        "2",
+        "3",
+        "3.5",
+        " ",
+        "*",
+        ":",
+        "\n",
+        "a",
+        "é",
+        "<",
+        "\u3000",
+    ],
+    BRACKETS: ["[[3", "[[10]]", "[[", "]]", "[", "]", "3", "10", "1", " ", "a", "—"],
+    BARE: ["Score:", "3", "10", "1", " ", ".", "a", "’"],
+}
+
+
+@pytest.mark.parametrize("form", PIECES, ids=["tags", "brackets", "bare"])
+def test_a_text_alone_is_read_as_its_tokens_are(form: AnswerFormat) -> None:
+    source, labels, readable = random.Random(0), ["1", "2", "3", "10"], 0
+    for _ in range(3000):
+        text = "".join(source.choices(PIECES[form], k=source.randint(1, 7)))
+        ids = tuple(text.encode())
+        [expected] = find_answers([Completion(0, 0, text, ids, "stop")], labels, [form], BYTES)
+        found = written_answers(text, labels, form)
+        assert (found is None) == (expected is None), text
+        if found and expected:
+            readable += 1
+            meant = found[form.which]
+            assert (text[: meant.start].encode(), meant.label) == (bytes(expected[0]), expected[1])
+            assert all(text[one.start : one.end] == one.label for one in found)
+    assert readable > 20
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "labels"),
+    [("[[[3]]10", BRACKETS, ["3"]), ("Score:10", BARE, ["10"]), ("[[\ud800 [[3]]", BRACKETS, ["3"]), ("", BARE, None)],
+)
+def test_of_labels_that_fit_the_longest_is_read_and_of_openings_the_last(
+    text: str, form: AnswerFormat, labels: list[str] | None
+) -> None:
+    found = written_answers(text, ["1", "3", "10"], form)
+    assert (None if found is None else [answer.label for answer in found]) == labels
