@@ -55,11 +55,11 @@ def log_sums(logits_RV: torch.Tensor) -> torch.Tensor:
 def likeliest(
     logits_RV: torch.Tensor, sums_R: torch.Tensor, counts: Sequence[int]
 ) -> list[tuple[tuple[int, float], ...]]:
-    """The most probable tokens of each row, as many as are asked for, and their log-probabilities."""
+    """The most probable tokens of each row, as many as are asked for and there are, and their log-probabilities."""
     found: list[tuple[tuple[int, float], ...]] = [()] * len(counts)
     for count in set(counts) - {0}:
         rows = [row for row, asked in enumerate(counts) if asked == count]
-        best = logits_RV[rows].topk(count)
+        best = logits_RV[rows].topk(min(count, logits_RV.shape[1]))
         logprobs = (best.values - sums_R[rows].unsqueeze(1)).tolist()
         for row, tokens, values in zip(rows, best.indices.tolist(), logprobs, strict=True):
             found[row] = tuple(zip(tokens, values, strict=True))

@@ -52,6 +52,11 @@ class Writer(Request):
         return self.prompt_tokens if self.reading and self.sample == 0 else 0
 
     @property
+    def missed_of_prompt(self) -> int:
+        """The token that each text needs of its prompt counts for the first of them."""
+        return self.missed if self.sample and self.missed >= 0 else super().missed_of_prompt
+
+    @property
     def most(self) -> int:
         """How many tokens it may come to have: the prompt's, and those there is room for."""
         return self.prompt_tokens + self.room

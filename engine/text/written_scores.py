@@ -127,13 +127,18 @@ def _is_readable(text: str, scores: Sequence[_Score], form: AnswerFormat) -> boo
         return False
     if form.count is not None and (len(scores) != form.count or not all(one.usable for one in scores)):
         return False
-    return not form.at_end or not any(map(_has_words, _after_closings(text, form)))
+    return not form.at_end or not any(map(_has_words, _after_closings(text, form, scores[-1].usable)))
 
 
-def _after_closings(text: str, form: AnswerFormat) -> list[str]:
-    """What follows the closing of each written score, up to the next one's opening."""
-    pieces = re.split(_any_of(form.openings), text)[1:]
-    return [re.split(_any_of(form.closings), piece, maxsplit=1)[-1] for piece in pieces]
+def _after_closings(text: str, form: AnswerFormat, closed: bool) -> Iterator[str]:
+    """What follows the closing of each written score, up to the next one's opening.
+
+    Nothing follows that of the last where it is `closed` by tokens that the text is without: it was a stop string.
+    """
+    pieces = [re.split(_any_of(form.closings), piece, maxsplit=1) for piece in re.split(_any_of(form.openings), text)]
+    for number, piece in enumerate(pieces[1:], 1):
+        if len(piece) > 1 or number < len(pieces) - 1 or not closed:
+            yield piece[-1]
 
 
 def _has_words(text: str) -> bool:

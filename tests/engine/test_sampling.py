@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from adjudge.engine import choosing
-from adjudge.engine.choosing import ROUNDING, Wish, choose_each, log_sums, uniform
+from adjudge.engine.choosing import ROUNDING, Wish, choose_each, likeliest, log_sums, uniform
 from adjudge.engine.sampling import PENALTIES, Sampling
 
 
@@ -223,3 +223,9 @@ def _wish(chance: Random, generator: torch.Generator) -> Wish:
     draw = chance.choice([0.0, 1.0 - 1e-9, chance.random()])
     masked = allowed if chance.random() < 0.2 and not sampling.allowed_token_ids else None
     return Wish(sampling, before, draw, masked, own=chance.randint(0, len(before)))
+
+
+def test_there_are_no_more_alternatives_than_tokens() -> None:
+    logits_RV = torch.randn(2, 5)
+    [all_there_are, some] = likeliest(logits_RV, log_sums(logits_RV), [20, 3])
+    assert sorted(token for token, _ in all_there_are) == [0, 1, 2, 3, 4] and len(some) == 3

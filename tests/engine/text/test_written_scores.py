@@ -51,6 +51,14 @@ def test_a_written_score_is_read_as_a_distribution_at_its_place(smollm2: str) ->
         assert score.full_logprobs == pytest.approx([float(value) for value in expected], abs=1e-4)
 
 
+def test_a_closing_that_stopped_the_text_is_its_closing_all_the_same(engine: Engine) -> None:
+    forms = ("<ANSWER> 3 </ANSWER>", "<ANSWER> 3 </ANSWER")
+    ended = [engine.generate(["why"], regex=form, stop="</ANSWER>", max_tokens=60)[0] for form in forms]
+    assert [one.text for one in ended] == ["<ANSWER> 3 ", "<ANSWER> 3 </ANSWER"]
+    scores = engine.read_answers(["why"], ended, DIGITS, AnswerFormat(at_end=True))
+    assert [score.reason for score in scores] == [None, "unparsable"]
+
+
 def test_reading_a_score_computes_little_of_what_was_written_again(engine: Engine) -> None:
     prompt = [7, 8, 9] * 30
     [completion] = engine.generate([prompt], max_tokens=40, temperature=0.0, ignore_eos=True)
