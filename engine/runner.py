@@ -9,17 +9,17 @@ from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
 from torch import nn
 
-from adjudge.engine import cache_memory
 from adjudge.engine.decode_graphs import CudaRecorder, DecodeGraphs
 from adjudge.engine.errors import AdjudgeError, EngineFailed, ModelUnsupported, reason
 from adjudge.engine.head import Head
-from adjudge.engine.host_memory import give_back_freed_memory, keep_freed_memory, spare_memory
 from adjudge.engine.invariance import HOLDING, expert_configs, invariant_matrices, invariant_means, other_layers
+from adjudge.engine.memory import cache_bytes, give_back_freed_memory, keep_freed_memory, spare_memory
 from adjudge.engine.models.adapters import Adapter, attach, read_adapter, without_base
 from adjudge.engine.models.config import fix_rope, head_width, mixes_tokens
 from adjudge.engine.models.reward_head import RewardHead
@@ -40,6 +40,8 @@ PREPACKED_BYTES, PREPACKED_SHARE = 2 << 30, 1 / 8
 MOST_GB = 10_000
 MOST_BLOCKS = 1 << 24
 """Of which each has its entry in Python, used or not."""
+_making = Lock()
+"""One cache of the process is made at a time, so that each is sized to what the others have left."""
 REMEDY = "use a decoder with attention layers only"
 
 
@@ -48,7 +50,9 @@ class Runner:
 
     `batch_invariant` says whether a probe at load was bit-equal alone and in a batch; on CPU that fails only for models
     whose dense layers are not `nn.Linear`, on a GPU it wants to be asked for. Weights that are `lent` stay where they
-    are when it sleeps. `graphs` play decode steps, if there are any.
+    are when it sleeps. `graphs` play decode steps, if there are any. The cache is sized when all else, the `adapter`
+    included, is on the device. Raises ModelUnsupported for a model that adjudge does not run, or whose cache does not
+    fit, and AdjudgeError where what is asked for is not to be had.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class Runner:
         model: Any,
         kv_cache_gb: float | None = None,
         *,
+        adapter: str | Path | None = None,
         lent: bool = False,
         batch_invariant: bool = False,
         cuda_graphs: bool = False,
@@ -99,8 +104,11 @@ class Runner:
         self.graphs = self._new_graphs() if cuda_graphs else None
         self._kv_cache_gb = kv_cache_gb
         self._block_bytes = sum(cache.key[0].nbytes + cache.value[0].nbytes for cache in self._layers.values())
-        self._layers.clear()
-        self.blocks = self._room()
+        self._blanks = {layer: cache.blanks() for layer, cache in self._layers.items()}
+        self._layers = {}
+        if adapter is not None:
+            self.set_adapter(adapter, {})
+        self._make_cache()
 
     def require_head(self) -> Head:
         """The language-model head; raises ModelUnsupported for a model that was saved without one."""
@@ -128,8 +136,13 @@ class Runner:
         """Of what `forward` gives, the hidden states after the final norm, in float32."""
         return hidden_ND.float() if self._head is None else self._head.normed(hidden_ND)
 
-    def set_adapter(self, folder: str | Path | None, new: Mapping[str, torch.Tensor]) -> str | None:
-        """Put the adapter in `folder` in the place of the present one, None for the bare model; its fingerprint.
+    @property
+    def adapter(self) -> str | None:
+        """The fingerprint of the adapter in place."""
+        return self._adapter and self._adapter.fingerprint
+
+    def set_adapter(self, folder: str | Path | None, new: Mapping[str, torch.Tensor]) -> None:
+        """Put the adapter in `folder` in the place of the present one, None for the bare model.
 
         Where the new one does not fit the model, which is about to take `new` weights, the present one stays.
         """
@@ -141,7 +154,6 @@ class Runner:
         except BaseException:
             self._exchange(before)
             raise
-        return adapter and adapter.fingerprint
 
     def _exchange(self, adapter: Adapter | None) -> None:
         """Take off the adapter in place, put this one on, and check the model with it."""
@@ -196,8 +208,7 @@ class Runner:
     def sleep(self) -> None:
         """Give back the KV cache and, on a GPU, the weights' memory."""
         self._forget_graphs()
-        self._layers.clear()
-        cache_memory.settle(self)
+        self._layers = {}
         self.weights.to_host()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -205,9 +216,25 @@ class Runner:
             give_back_freed_memory()
 
     def wake(self) -> None:
-        """Fetch the weights, and size the cache to the memory there is now; it is made when it is needed."""
+        """Fetch the weights, and make a cache of the size that there is memory for now; raises as it does."""
         self.weights.to_device()
-        self.blocks = self._room()
+        self._make_cache()
+
+    @torch.inference_mode()
+    def _make_cache(self) -> None:
+        """The whole cache, or none of it. Raises ModelUnsupported where it does not fit, and what `_room` raises."""
+        with _making:
+            self.blocks = self._room()
+            try:
+                self._layers = {
+                    layer: PagedKV.empty(self.blocks, self.block_size, *blanks)
+                    for layer, blanks in self._blanks.items()
+                }
+            except RuntimeError as error:  # as which a host's allocator fails, too
+                raise ModelUnsupported(
+                    f"the KV cache of {self.name} does not fit {self.device} ({reason(error)}): lower kv_cache_gb, or"
+                    " free memory there"
+                ) from error
 
     def _room(self) -> int:
         """How many blocks the cache has, the padding included.
@@ -216,8 +243,7 @@ class Runner:
         """
         if self._kv_cache_gb is not None and not 0 <= self._kv_cache_gb <= MOST_GB:
             raise AdjudgeError(f"kv_cache_gb is {self._kv_cache_gb:g}: give GiB, at most {MOST_GB:,}")
-        blocks = 1 + cache_memory.promise(self, self.device, self._kv_cache_gb) // self._block_bytes
-        blocks = min(blocks, MOST_BLOCKS)
+        blocks = min(MOST_BLOCKS, 1 + cache_bytes(self.device, self._kv_cache_gb) // self._block_bytes)
         if blocks < 2:
             mend = "raise kv_cache_gb" if self._kv_cache_gb is not None else "free memory on its device"
             raise ModelUnsupported(f"the KV cache has no room for one block of {self.name}: {mend}")
@@ -239,21 +265,13 @@ class Runner:
 
         Raises AdjudgeError where the device has no memory left for the step.
         """
-        fresh = not self._layers
-        if fresh:
-            cache_memory.settle(self)  # this step makes the cache
         try:
             return self._hidden(step)
-        except BaseException as error:
-            if fresh:
-                self._layers.clear()  # part of a cache would be nobody's
-                self._forget_graphs()
-            if isinstance(error, torch.OutOfMemoryError):
-                raise EngineFailed(
-                    f"{self.device} has no memory left for a step of {step.size} tokens ({reason(error)}): lower"
-                    " max_batch_tokens or kv_cache_gb, or free memory there"
-                ) from error
-            raise
+        except torch.OutOfMemoryError as error:
+            raise EngineFailed(
+                f"{self.device} has no memory left for a step of {step.size} tokens ({reason(error)}): lower"
+                " max_batch_tokens or kv_cache_gb, or free memory there"
+            ) from error
 
     def _hidden(self, step: Step) -> torch.Tensor:
         rows = to_device(torch.tensor([row for _, row in step.finished], dtype=torch.long), self.device)
