@@ -14,6 +14,7 @@ from adjudge.engine import memory, runner
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.models.adapters import attach
+from adjudge.engine.packed_decoder import PROBE_BLOCKS
 from adjudge.kernels.paged_kv import PagedKV
 from tests.engine.adapted import (
     EMBEDDING,
@@ -34,7 +35,7 @@ def engine() -> Engine:
 def test_a_sleeping_engine_holds_no_cache_and_wakes_as_it_was(engine: Engine) -> None:
     before = full_logprobs(engine)
     for _ in range(50):
-        caches = [weakref.ref(cache) for cache in engine.runner._layers.values()]
+        caches = [weakref.ref(cache) for cache in engine.runner.layers.values()]
         assert caches
         engine.sleep()
         engine.sleep()
@@ -63,7 +64,7 @@ def test_the_cache_is_sized_anew_at_every_waking_and_never_grows_beyond_what_is_
             assert pool() is None
             assert engine.runner.blocks == engine.cache.pool.count == blocks
             assert full_logprobs(engine) == before
-            assert {cache.key.shape[0] for cache in engine.runner._layers.values()} == {blocks}
+            assert {cache.key.shape[0] for cache in engine.runner.layers.values()} == {blocks}
         patch.setattr(runner, "cache_bytes", lambda *_: 3 * engine.runner._block_bytes)
         engine.sleep()
         engine.wake()
@@ -80,7 +81,7 @@ def test_the_cache_is_sized_anew_at_every_waking_and_never_grows_beyond_what_is_
         engine.sleep()
         with pytest.raises(ModelUnsupported, match="no room for one block of LlamaForCausalLM"):
             engine.wake()
-        assert engine.asleep and not engine.runner._layers
+        assert engine.asleep and not engine.runner.layers
     engine.wake()
     assert engine.cache.pool.count == usual and full_logprobs(engine) == before
 
@@ -113,11 +114,11 @@ def test_the_cache_is_whole_when_an_engine_is_open_and_its_first_step_makes_none
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stores(engine: Engine) -> list[int]:
-        return [cache.key.data_ptr() for cache in engine.runner._layers.values()]
+        return [cache.key.data_ptr() for cache in engine.runner.layers.values()]
 
     made = stores(engine)
     assert len(made) == engine.runner.config.num_hidden_layers
-    assert {cache.key.shape[0] for cache in engine.runner._layers.values()} == {engine.cache.pool.count}
+    assert {cache.key.shape[0] for cache in engine.runner.layers.values()} == {engine.cache.pool.count}
     monkeypatch.setattr(PagedKV, "empty", None)
     full_logprobs(engine)
     assert stores(engine) == made
@@ -139,7 +140,7 @@ def test_a_cache_that_does_not_fit_is_told_of_and_no_part_of_it_kept(
     before, empty, made = full_logprobs(engine), PagedKV.empty, []
 
     def short(blocks: int, *how: Any) -> PagedKV:
-        if blocks == runner.PROBE_BLOCKS:
+        if blocks == PROBE_BLOCKS:
             return empty(blocks, *how)
         if made:
             raise failure
@@ -156,7 +157,7 @@ def test_a_cache_that_does_not_fit_is_told_of_and_no_part_of_it_kept(
     with pytest.raises(ModelUnsupported, match=told):
         engine.wake()
     gc.collect()
-    assert engine.asleep and not engine.runner._layers and made[0]() is None
+    assert engine.asleep and not engine.runner.layers and made[0]() is None
     monkeypatch.undo()
     engine.wake()
     assert full_logprobs(engine) == before

@@ -117,7 +117,7 @@ def test_sleeping_gives_the_cache_back_and_leaves_the_policys_weights_in_place()
     expected = engine.score(PROMPTS, LABELS)
     for _ in range(3):
         engine.sleep()
-        assert not engine.runner._layers and not engine.runner.weights._away
+        assert not engine.runner.layers and not engine.runner.weights._away
         assert [one.data_ptr() for one in model.parameters()] == places
         engine.wake()
         assert engine.score(PROMPTS, LABELS) == expected
