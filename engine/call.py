@@ -11,8 +11,8 @@ from typing import Any
 
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import PromptError
-from adjudge.engine.radix import Tokens
 from adjudge.engine.step import Request
+from adjudge.engine.tokens import Tokens
 from adjudge.engine.waiting import Terms, terms
 
 

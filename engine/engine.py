@@ -32,7 +32,7 @@ from adjudge.engine.models.lent import Lent
 from adjudge.engine.models.reward_head import RewardHead
 from adjudge.engine.models.sources import OpenModel, open_source, resolve
 from adjudge.engine.prompt_reading import PromptReading
-from adjudge.engine.radix import RadixCache, Tokens
+from adjudge.engine.radix import RadixCache
 from adjudge.engine.reading import HiddenReader, Reader, ScoreJob
 from adjudge.engine.runner import Runner
 from adjudge.engine.sampling import Sampling
@@ -43,6 +43,7 @@ from adjudge.engine.step_answers import answer
 from adjudge.engine.text.grammar import Grammars
 from adjudge.engine.text.labels import LabelSet
 from adjudge.engine.text.tokenizer import Tokenizer
+from adjudge.engine.tokens import Tokens
 from adjudge.engine.turns import Turns
 from adjudge.engine.writing import Writer, writers
 from adjudge.kernels.surroundings import undisturbed

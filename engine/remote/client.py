@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ssl
 
-from adjudge.engine.api_key import key_of_header
 from adjudge.engine.errors import AdjudgeError, RemoteError, reason
-from adjudge.engine.remote.address import CERTIFICATES, PROXIES, variables, without_secrets
+from adjudge.engine.remote.address import CERTIFICATES, PROXIES, key_of_header, variables, without_secrets
 
 MISSING = "a RemoteEngine needs httpx2 and tenacity: pip install 'adjudge[remote]'"
 

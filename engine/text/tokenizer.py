@@ -17,7 +17,7 @@ from adjudge.engine.errors import ModelUnsupported, PromptError
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.text.chat_template import ChatTemplate
 from adjudge.engine.text.prompt import Message, Prompt, Segment, mark_data, place_data
-from adjudge.engine.trie import Tokens as Tokens
+from adjudge.engine.tokens import Tokens
 from adjudge.engine.waiting import check_wanted
 
 _LONE = re.compile("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]")
