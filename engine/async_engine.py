@@ -26,10 +26,10 @@ from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
-from adjudge.engine.shared import SharedEngine
 from adjudge.engine.text import grammar
 from adjudge.engine.waiting import answered_by, terms
 from adjudge.engine.worker import Deliver, Event, Piece, Ticket, Worker
+from adjudge.engine.worker_engine import SharedEngine
 
 if TYPE_CHECKING:
     from adjudge.engine.cluster.cluster_engine import ClusterEngine

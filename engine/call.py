@@ -7,8 +7,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from adjudge.engine.radix import Tokens
 from adjudge.engine.step import Request
+from adjudge.engine.tokens import Tokens
 from adjudge.engine.waiting import Terms, terms
 
 

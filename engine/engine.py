@@ -32,7 +32,7 @@ from adjudge.engine.models.lent import Lent
 from adjudge.engine.models.reward_head import RewardHead
 from adjudge.engine.models.sources import OpenModel, open_source, resolve
 from adjudge.engine.prompt_reading import PromptReading
-from adjudge.engine.radix import RadixCache, Tokens
+from adjudge.engine.radix import RadixCache
 from adjudge.engine.reading import HiddenReader, Reader, ScoreJob
 from adjudge.engine.runner import Runner
 from adjudge.engine.sampling import Sampling
@@ -43,6 +43,7 @@ from adjudge.engine.step_answers import answer
 from adjudge.engine.text.grammar import Grammars
 from adjudge.engine.text.labels import LabelSet
 from adjudge.engine.text.tokenizer import Tokenizer
+from adjudge.engine.tokens import Tokens
 from adjudge.engine.turns import Turns
 from adjudge.engine.writing import Writer, writers
 from adjudge.kernels.surroundings import undisturbed
@@ -62,15 +63,15 @@ class Engine(EngineFace):
     can only embed. A `Lent` model is one in training, whose base weights are used and not copied; it is where it is,
     and what it is, and sleeping gives back the cache alone. `device` and `dtype` "auto" mean CUDA if there is one,
     float32 on CPU and bfloat16 on GPU. `max_batch_tokens` bounds one step (default: 2048 on CPU, 8192 on GPU),
-    `kv_cache_gb` the cache (4 GiB on CPU, most of the memory that is free on a GPU when it opens or wakes), `max_queue`
-    how many requests may wait (default: any number); a call that would exceed it raises QueueFull, one that
-    always would CallTooLarge. `seed` draws the
-    seeds of texts that are given none (None: other ones in each run). `cuda_graphs` records decode steps on a GPU once
-    for each size, and plays them from then on: the fewer tokens a step has, the more of its time are launches; it wants
-    attention by our Triton kernel. `batch_invariant` has results on a GPU not depend on the batch either, by dense
-    layers, norms and attention of our own, and opens no model of which a probe finds otherwise (on an H100 scores took
-    1.29 x as long with it, texts 1.05 x). `torch_compile` fuses what lies between attention and dense layers, which
-    takes a minute when the engine opens.
+    `kv_cache_gb` the cache (4 GiB on CPU, most of the memory that is free on a GPU). The cache is made when the engine
+    opens, once weights and adapter are on the device, and anew when it wakes; ModelUnsupported says that it does not
+    fit. `max_queue` bounds how many requests may wait (default: any number); a call that would exceed it raises
+    QueueFull, one that always would CallTooLarge. `seed` draws the seeds of texts that are given none (None: other ones
+    in each run). `cuda_graphs` records decode steps on a GPU once for each size, and plays them from then on: the fewer
+    tokens a step has, the more of its time are launches; it wants attention by our Triton kernel. `batch_invariant` has
+    results on a GPU not depend on the batch either, by dense layers, norms and attention of our own, and opens no model
+    of which a probe finds otherwise (on an H100 scores took 1.29 x as long with it, texts 1.05 x). `torch_compile`
+    fuses what lies between attention and dense layers, which takes a minute when the engine opens.
 
     Threads may share an engine: their calls then share its steps. On CPU results do not depend, bit for bit, on what
     else is in a call, on its order, on `max_batch_tokens`, or on what is cached (`engine.runner.batch_invariant` says
@@ -108,14 +109,18 @@ class Engine(EngineFace):
         self.dtype = str(opened.model.dtype).removeprefix("torch.")
         self.end_ids = end_ids(opened.model, opened.tokenizer)
         self._lent = model if isinstance(model, Lent) else None
+        if adapter is not None:
+            self._check_adapter(adapter)
         self.runner = Runner(
             opened.model,
             kv_cache_gb,
+            adapter=adapter,
             lent=self._lent is not None,
             batch_invariant=batch_invariant,
             cuda_graphs=cuda_graphs,
             torch_compile=torch_compile,
         )
+        self.adapter = self.runner.adapter
         self.cache = RadixCache(BlockPool(self.runner.blocks, self.runner.block_size))
         self.scheduler = Scheduler(self.cache, max_batch_tokens, max_queue)
         self.asleep = False
@@ -124,8 +129,6 @@ class Engine(EngineFace):
         self._random = random.Random(seed)
         self._turns = Turns()
         self._left: deque[Call] = deque()  # calls that nobody waits for any more
-        if adapter is not None:
-            self.update_weights(adapter=adapter)
 
     @property
     def max_prompt_tokens(self) -> int:
@@ -293,22 +296,27 @@ class Engine(EngineFace):
         the adapter stays. Raises AdjudgeError, and changes nothing, where they do not fit the model or a call is under
         way.
         """
-        if self._lent is not None:
-            raise AdjudgeError(
-                f"the weights of this engine are lent by {self.name}: open one of its own to change them"
-            )
-        if isinstance(adapter, str | Path):
-            check_base(adapter, self._base)
+        self._check_adapter(adapter)
         with self._turn():
             self._be_awake()
             self._be_idle("update_weights")
             new = {} if weights is None else self.runner.weights.checked(weights)
             self.cache.clear()
             if not isinstance(adapter, EllipsisType):
-                self.adapter = self.runner.set_adapter(adapter, new)
+                self.runner.set_adapter(adapter, new)
+                self.adapter = self.runner.adapter
             if new:
                 self.fingerprint = digest(self.fingerprint, "updated", secrets.token_hex(16))
                 self.runner.weights.update(new)
+
+    def _check_adapter(self, adapter: str | Path | EllipsisType | None) -> None:
+        """Raise AdjudgeError where weights are not this engine's to change, or the adapter is of another base."""
+        if self._lent is not None:
+            raise AdjudgeError(
+                f"the weights of this engine are lent by {self.name}: open one of its own to change them"
+            )
+        if isinstance(adapter, str | Path):
+            check_base(adapter, self._base)
 
     def sleep(self) -> None:
         """Give the device's memory back to its driver: the weights wait on the host, the cache is emptied."""
@@ -320,9 +328,11 @@ class Engine(EngineFace):
                 self.asleep = True
 
     def wake(self) -> None:
-        """Bring the weights back to the device, and size the cache to the memory that is free there now.
+        """Bring the weights back to the device, and make a cache of the size that there is memory for now.
 
-        Where longer prompts fitted when it opened, a warning says so, and a call that needs more room is refused.
+        Where longer prompts fitted when it opened, a warning says so, and a call that needs more room is refused. Where
+        weights or cache do not fit, it sleeps on, and raises what torch says of the weights, ModelUnsupported of the
+        cache.
         """
         with self._turn():
             if not self.asleep:

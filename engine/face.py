@@ -23,8 +23,9 @@ from adjudge.engine.text.fitting import fit
 from adjudge.engine.text.labels import CONTEXT_CHARACTERS, Labels, LabelSet, check_values, compile_labels
 from adjudge.engine.text.prompt import Message, Prompt, checked_messages
 from adjudge.engine.text.token_bytes import byte_table
-from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.engine.text.written_scores import AnswerFormat, find_answers
+from adjudge.engine.tokens import Tokens
 from adjudge.engine.waiting import too_late
 
 AnyPrompt = Prompt | str | Sequence[int]

@@ -1,4 +1,4 @@
-"""What `batch_invariant` asks of a model besides its dense layers and attention."""
+"""What keeps the rows of a model from depending on each other, besides attention."""
 
 from __future__ import annotations
 
@@ -14,7 +14,50 @@ from torch.overrides import TorchFunctionMode
 from adjudge.engine.errors import AdjudgeError
 from adjudge.kernels.activations import in_even_shares
 from adjudge.kernels.dispatch import kernel_backend
-from adjudge.kernels.linear import BatchInvariantLinear, invariant_linear
+from adjudge.kernels.linear import BatchInvariantLinear, invariant_linear, make_batch_invariant
+
+
+class Invariance:
+    """A model whose rows do not depend on each other: on a CPU as far as that can be, on a GPU where it is `asked`.
+
+    `others` are the kinds of layers, on a CPU, whose matrices are in no `nn.Linear`. Raises AdjudgeError where it is
+    asked for and cannot be.
+    """
+
+    def __init__(self, model: Any, *, asked: bool, torch_compile: bool) -> None:
+        self.asked = asked
+        self.others: set[str] = set()
+        self._model = model
+        self._compiled = torch_compile
+        self._experts: list[Any] = []
+        self._means = invariant_means(model.device) if asked else nullcontext()
+        self.take_layers()
+
+    def take_layers(self) -> None:
+        """Have dense layers whose rows do not depend on each other, an adapter's that was laid over them too.
+
+        Raises AdjudgeError where it is asked for on a GPU and there are matrices beside those of `nn.Linear`.
+        """
+        on_cpu = self._model.device.type == "cpu"
+        if not self.asked and not on_cpu:
+            return
+        decoder = self._model.get_decoder()
+        make_batch_invariant(decoder)
+        others = other_layers(decoder)
+        self.others = set(others) - HOLDING if on_cpu else set()
+        self._experts = expert_configs(decoder)
+        if others and not on_cpu:
+            raise AdjudgeError(
+                f"{type(self._model).__name__} has layers that adjudge does not know ({', '.join(others)}), whose"
+                " numbers may depend on the batch: leave batch_invariant out"
+            )
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A block in which rows do not depend on each other, in what is no layer of ours either."""
+        matrices = self.others and not self._compiled
+        with self._means, invariant_matrices(self._experts) if matrices else nullcontext():
+            yield
 
 
 def invariant_means(device: torch.device) -> AbstractContextManager[Any]:

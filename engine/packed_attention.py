@@ -20,7 +20,7 @@ from adjudge.engine.errors import ModelUnsupported
 from adjudge.kernels.linear import BatchInvariantLinear
 
 if TYPE_CHECKING:
-    from adjudge.engine.runner import Runner
+    from adjudge.engine.packed_decoder import PackedDecoder
     from adjudge.kernels.paged_kv import PagedBatch
 
 ATTENTION = "adjudge_paged"
@@ -28,14 +28,14 @@ APART = "adjudge_paged_apart"
 """The same, which torch.compile does not look into."""
 
 
-_RUN: ContextVar[tuple[Runner, PagedBatch]] = ContextVar("adjudge_run")
+_RUN: ContextVar[tuple[PackedDecoder, PagedBatch]] = ContextVar("adjudge_run")
 """Whose attention it is, and of which batch: not all models would pass an argument on to their layers."""
 
 
 @contextmanager
-def running(runner: Runner, batch: PagedBatch) -> Iterator[None]:
-    """A block in which a model of the runner's is called for a batch."""
-    before = _RUN.set((runner, batch))
+def running(decoder: PackedDecoder, batch: PagedBatch) -> Iterator[None]:
+    """A block in which a decoder, or the model around it, is called for a batch."""
+    before = _RUN.set((decoder, batch))
     try:
         yield
     finally:
@@ -68,11 +68,11 @@ def _attention(
         raise ModelUnsupported(f"{type(module).__name__} makes a mask of its own, which adjudge does not read")
     if getattr(module, "is_causal", True) is False:
         raise ModelUnsupported(f"{type(module).__name__} lets tokens see those after them: use a decoder")
-    runner, batch = _RUN.get()
+    decoder, batch = _RUN.get()
     query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
     layer: Any = module.layer_idx
     how = {"scale": scaling, "sliding_window": sliding_window, "softcap": softcap, "sinks": s_aux}
-    output = runner.attend(layer, query, key, value, batch, **how)
+    output = decoder.attend(layer, query, key, value, batch, **how)
     return output.unsqueeze(0), None
 
 

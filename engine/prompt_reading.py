@@ -10,8 +10,8 @@ import torch
 
 from adjudge.engine.choosing import likeliest, log_sums
 from adjudge.engine.completion import Completion, TokenLogprob
-from adjudge.engine.radix import Tokens
 from adjudge.engine.step import Request
+from adjudge.engine.tokens import Tokens
 
 SPAN, MOST_SPANS = 256, 64
 """Tokens that are read at once; more where a prompt had more such spans, each of which is a request of its own."""

@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 
 from adjudge.engine.blocks import BlockPool, OutOfBlocks
-from adjudge.engine.trie import Tokens as Tokens
+from adjudge.engine.tokens import Tokens
 from adjudge.engine.trie import common_prefix
 
 

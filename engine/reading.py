@@ -12,10 +12,10 @@ import numpy.typing as npt
 from adjudge.engine.call import Call
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.models.reward_head import RewardHead
-from adjudge.engine.radix import Tokens
 from adjudge.engine.score import Score
 from adjudge.engine.step import Request
 from adjudge.engine.text.labels import LabelSet
+from adjudge.engine.tokens import Tokens
 
 
 @dataclass(eq=False)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from adjudge.engine.radix import Node, RadixCache, Tokens
+from adjudge.engine.radix import Node, RadixCache
+from adjudge.engine.tokens import Tokens
 from adjudge.kernels.paged_kv import PagedBatch, PagedSequence, to_device
 
 

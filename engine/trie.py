@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-Tokens = tuple[int, ...]
+from adjudge.engine.tokens import Tokens
 
 
 class Place(NamedTuple):

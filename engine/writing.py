@@ -13,12 +13,12 @@ from adjudge.engine.call import Call
 from adjudge.engine.choosing import Wish, choose_each, likeliest, log_sums, uniform
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.prompt_reading import PromptReading
-from adjudge.engine.radix import Tokens
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.step import Request
 from adjudge.engine.text.grammar import Form, Grammars
 from adjudge.engine.text.growing_text import GrowingText
 from adjudge.engine.text.tokenizer import Tokenizer
+from adjudge.engine.tokens import Tokens
 
 
 @dataclass(eq=False, kw_only=True)

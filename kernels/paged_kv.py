@@ -38,6 +38,10 @@ class PagedKV:
         keys[0], values[0] = 0, 0
         return PagedKV(keys, values, torch.zeros(blocks * block_size, dtype=torch.bool, device=key.device))
 
+    def blanks(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """A key and a value of no tokens ([0, KV heads, D], [0, KV heads, Dv]), to make another cache by."""
+        return self.key.new_empty(0, *self.key.shape[2:]), self.value.new_empty(0, *self.value.shape[2:])
+
     def copy(self, sources: torch.Tensor, slots: torch.Tensor) -> None:
         """Copy what `sources` [C] hold to `slots` [C]; no slot is also a source."""
         for store in (self.key.flatten(0, 1), self.value.flatten(0, 1), self.bad):

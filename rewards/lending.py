@@ -42,15 +42,17 @@ class PolicyWeights:
             return self._engines[spec]
 
     def _lent(self) -> Any:
-        from adjudge.engine.models.lent import Lent, content_fingerprint, unwrapped
+        from adjudge.engine.models.fingerprints import content_fingerprint
+        from adjudge.engine.models.lent import Lent, unwrapped
         from adjudge.engine.models.sources import tokenizer_named
 
-        name = str(unwrapped(self.model).config.name_or_path)
+        base = unwrapped(self.model)
+        name = str(base.config.name_or_path)
         if self.tokenizer is None:
             if not name:
                 raise AdjudgeError("the policy was not saved with a tokenizer: give it to PolicyWeights")
             self.tokenizer = tokenizer_named(name)
-        self.fingerprint = self.fingerprint or content_fingerprint(self.model, self.tokenizer)
+        self.fingerprint = self.fingerprint or content_fingerprint(base, self.tokenizer)
         return Lent(self.model, self.tokenizer, self.name or name or POLICY, self.fingerprint)
 
     @contextmanager

@@ -12,7 +12,8 @@ from typing import Any
 from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.sources import open_source, resolve
-from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.engine.text.tokenizer import Tokenizer
+from adjudge.engine.tokens import Tokens
 
 LONGEST = 4096
 """Tokens of a prompt and its text that are read at most: of longer ones the beginning."""

@@ -13,7 +13,8 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.text.prompt import Message, Prompt, Segment
-from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.engine.text.tokenizer import Tokenizer
+from adjudge.engine.tokens import Tokens
 from adjudge.rewards.messages import prompt_of, text_of
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import Row, renamed

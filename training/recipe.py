@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Meta
 
 from adjudge.engine.checking import shown
-from adjudge.engine.choices import choices_of
 from adjudge.engine.errors import AdjudgeError, reason
+from adjudge.engine.field_mistakes import choices_of
 from adjudge.training.presets import preset_record
 
 Whole = Annotated[int, Meta(ge=1, le=10**9)]

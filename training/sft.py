@@ -14,7 +14,8 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.text.prompt import Message, Prompt, Segment
-from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.engine.text.tokenizer import Tokenizer
+from adjudge.engine.tokens import Tokens
 from adjudge.rewards.rows import Row
 from adjudge.training.arguments import arguments, parts
 from adjudge.training.callbacks import Watch

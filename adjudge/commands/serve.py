@@ -8,9 +8,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from adjudge import __version__
-from adjudge.engine.api_key import key_of_header
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import HOUSE, SMOLLM2
+from adjudge.engine.remote.address import key_of_header
 from adjudge.rewards.judges.aspects import parse_aspects
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import torch
 from adjudge.bench.judge.questions import Questions
 from adjudge.engine.errors import reason
 from adjudge.engine.models.sources import open_source, resolve
-from adjudge.engine.radix import Tokens
+from adjudge.engine.tokens import Tokens
 
 
 class PeerModels:

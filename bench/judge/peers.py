@@ -11,7 +11,7 @@ import torch
 
 from adjudge.bench.judge.peer_models import LlamaCpp, PeerModels
 from adjudge.bench.judge.questions import Questions
-from adjudge.engine.radix import Tokens
+from adjudge.engine.tokens import Tokens
 
 Answer = Sequence[float]
 """The labels' log-probabilities, or the tokens written."""

@@ -8,8 +8,8 @@ from itertools import product
 import msgspec
 
 from adjudge.engine.engine import Engine
-from adjudge.engine.radix import Tokens
 from adjudge.engine.text.prompt import Message, Prompt
+from adjudge.engine.tokens import Tokens
 from adjudge.rewards.judges.aspects import HANNA, Aspect
 from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge
 from adjudge.rewards.verdict import Pair

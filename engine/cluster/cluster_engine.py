@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from types import EllipsisType, TracebackType
 from typing import Any, ClassVar
 
+from adjudge.engine.checking import at_least
 from adjudge.engine.cluster.order import Order, Query
 from adjudge.engine.cluster.ray_session import RaySession
 from adjudge.engine.cluster.replica import Heads, Replica
@@ -57,8 +58,7 @@ class ClusterEngine(EngineFace):
         seed: int | None = 0,
         **engine_options: Any,
     ) -> None:
-        if replicas < 1:
-            raise AdjudgeError(f"replicas is {replicas}: give at least 1")
+        at_least(1, replicas=replicas)
         source = resolve(model)
         super().__init__(Tokenizer(open_tokenizer(source)))
         options = {**engine_options, "device": device}
@@ -79,8 +79,7 @@ class ClusterEngine(EngineFace):
                 raise AdjudgeError(f"the machines of the cluster have other weights under {model}: give all the same")
             self._session = begun.pop_all()
         atexit.register(self.close, drain=False)  # before Ray ends, which the dispatcher's thread would not survive
-        self.name = source.name
-        self.fingerprint = source.fingerprint
+        self.name, self.fingerprint = source.name, source.fingerprint
         self._heads: Heads = opened[0].heads
         self.dtype = opened[0].dtype
         self.stats = self.dispatcher.stats

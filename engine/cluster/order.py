@@ -12,10 +12,10 @@ import msgspec
 from adjudge.engine.cluster.routing import Route
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
-from adjudge.engine.radix import Tokens
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.text.labels import LabelSet
+from adjudge.engine.tokens import Tokens
 from adjudge.engine.waiting import Terms, terms
 from adjudge.engine.worker import Deliver, Piece
 

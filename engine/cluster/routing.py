@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from adjudge.engine import trie
-from adjudge.engine.radix import Tokens
+from adjudge.engine.tokens import Tokens
 
 BLOCK = 16
 """Tokens of a prefix that are remembered as one."""

@@ -12,7 +12,7 @@ import msgspec
 from litestar import Request
 from litestar.exceptions import InternalServerException
 
-from adjudge.engine.choices import choices_of, field_meant
+from adjudge.engine.field_mistakes import choices_of, field_meant
 from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.limits import SLOWEST, Limits
 from adjudge.engine.text.tokenizer import well_formed

@@ -34,7 +34,7 @@ from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import LEAST, Offsets
 from adjudge.engine.http.text_request import Only, TextRequest, Usage, refuse_others
 from adjudge.engine.http.texts import Delta, begin, stream
-from adjudge.engine.text.tokenizer import Tokens
+from adjudge.engine.tokens import Tokens
 
 MAX_TOKENS = 16
 """OpenAI's own default."""

@@ -14,7 +14,7 @@ from adjudge.engine.http.limits import MOST_PROMPT_NUMBERS
 from adjudge.engine.http.service import Service
 from adjudge.engine.http.spelling import LEAST, Spelling
 from adjudge.engine.http.text_request import TextRequest
-from adjudge.engine.text.tokenizer import Tokens
+from adjudge.engine.tokens import Tokens
 
 
 class PromptToken(msgspec.Struct, frozen=True):

@@ -7,15 +7,15 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import FrameType
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.http.gate import Gate
-from adjudge.engine.http.limits import Limits
+from adjudge.engine.http.patient_protocol import PatientProtocol
 
 GRACE = 5.0
 """Seconds in which the errors that end a drain must have been read."""
@@ -44,7 +44,7 @@ class Server(uvicorn.Server):
         self._cut = False
         config = uvicorn.Config(
             gate,
-            http=_patient(gate.service.limits),
+            http=partial(PatientProtocol, gate.service.limits),  # type: ignore[arg-type]
             ws="none",
             lifespan="off",
             log_config=None,
@@ -116,64 +116,6 @@ def listen(host: str, port: int) -> socket.socket:
         problem = getattr(error, "strerror", None) or error
         raise AdjudgeError(f"cannot listen on {host}:{port} ({problem}): name others with --host and --port") from error
     return listener
-
-
-def _patient(limits: Limits) -> type[asyncio.Protocol]:
-    """uvicorn's protocol, which waits for ever for a request to come and for a client to read, with an end to that."""
-    seconds = limits.stall_timeout
-
-    class PatientProtocol(H11Protocol):
-        _stalled: asyncio.TimerHandle | None = None
-        _silent: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            transport.set_write_buffer_limits(0)  # whatever is unsent is watched, not what is beyond the first 64 KB
-            self._silent = self.loop.call_later(seconds, transport.abort)
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.cycle is not None and not self.cycle.response_complete:  # a request's head is here
-                self._hear()
-            elif self._silent is None:
-                self._silent = self.loop.call_later(seconds, self.transport.abort)
-
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            size = self.transport.get_write_buffer_size()
-            self._watch(self.loop.time(), size, size)
-
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            self._forget()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            self._forget()
-            self._hear()
-
-        def _watch(self, since: float, size: int, left: int) -> None:
-            """Look in a while whether the client has read more of `size` bytes, of which there were `left`."""
-            until = limits.patience(since, self.loop.time(), size - left)
-            self._stalled = self.loop.call_at(until, self._look, since, size, left)
-
-        def _look(self, since: float, size: int, left: int) -> None:
-            if (now := self.transport.get_write_buffer_size()) < left:
-                self._watch(since, size, now)
-            else:
-                self.transport.abort()
-
-        def _hear(self) -> None:
-            if self._silent is not None:
-                self._silent.cancel()
-                self._silent = None
-
-        def _forget(self) -> None:
-            if self._stalled is not None:
-                self._stalled.cancel()
-                self._stalled = None
-
-    return PatientProtocol
 
 
 def address_of(listener: socket.socket) -> tuple[str, int]:

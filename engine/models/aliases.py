@@ -16,7 +16,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound
 from adjudge.engine.models import gguf_file
-from adjudge.engine.models.cache import Manifest, Status, build
+from adjudge.engine.models.cache_folder import Manifest, Status, build
 from adjudge.engine.models.fingerprints import digest, file_sha256
 
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")

@@ -123,6 +123,8 @@ def tiny_tokenizer() -> Any:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
+    from adjudge.engine.text.token_bytes import byte_characters
+
     vocabulary = {character: place for place, character in enumerate(byte_characters())}
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -139,13 +141,6 @@ def tiny_tokenizer() -> Any:
         model_max_length=2048,
         clean_up_tokenization_spaces=False,
     )
-
-
-def byte_characters() -> list[str]:
-    """The character that stands for each byte in a byte-level vocabulary (printable bytes for themselves)."""
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = iter(range(256, 512))
-    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
 def read_config(path: Path) -> Any:

@@ -6,11 +6,12 @@ import contextlib
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from adjudge.engine.errors import ModelCorrupt
-from adjudge.engine.models.cache import cache_root
+from adjudge.engine.models.cache_folder import cache_root
 from adjudge.engine.whole_file import write_whole
 
 WEIGHTS_HEADER = "adjudge-weights"
@@ -18,7 +19,7 @@ WEIGHTS_HEADER = "adjudge-weights"
 REMEMBERED_BYTES = 1 << 20
 """Files of at least this size have their hash remembered: a smaller one is read again as fast as a note of it."""
 
-TOKENIZER_FILES = (
+IDENTITY_FILES = (
     "added_tokens.json",
     "chat_template.jinja",
     "chat_template.json",
@@ -32,6 +33,7 @@ TOKENIZER_FILES = (
     "tokenizer_config.json",
     "vocab.json",
 )
+"""What makes a folder another model, beside its weights."""
 
 
 class _Memo(msgspec.Struct, frozen=True):
@@ -77,5 +79,25 @@ def folder_fingerprint(folder: Path) -> str:
         raise ModelCorrupt(
             f"{folder} holds no weights (*.safetensors): save the model there again, or pass another folder"
         )
-    files = [folder / name for name in TOKENIZER_FILES if os.path.isfile(folder / name)] + weights
+    files = [folder / name for name in IDENTITY_FILES if os.path.isfile(folder / name)] + weights
     return digest("folder", *(f"{file.name}={file_sha256(file)}" for file in files))
+
+
+def content_fingerprint(base: Any, tokenizer: Any) -> str:
+    """Identity of base weights, configuration and tokenizer by their content, for a model that came from nowhere.
+
+    What adapters have put into `base` is left out.
+    """
+    import torch
+
+    parts = [base.config.to_json_string(), str(tokenizer.chat_template), str(sorted(tokenizer.get_vocab().items()))]
+    for name, tensor in base.named_parameters():
+        if "lora_" not in name and "modules_to_save" not in name:
+            data = tensor.detach().contiguous().cpu().flatten().view(torch.uint8).numpy()
+            parts += [name.replace(".base_layer", "").replace(".original_module", ""), sha256_of(data)]
+    return digest("lent", *parts)
+
+
+def sha256_of(data: Any) -> str:
+    """sha256 (hex) of what bytes a buffer holds."""
+    return hashlib.sha256(data).hexdigest()

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported, reason
-from adjudge.engine.models.cache import Manifest, Status, build
+from adjudge.engine.models.cache_folder import Manifest, Status, build
 from adjudge.engine.models.fingerprints import digest
+from adjudge.engine.models.loading import require_all_weights
 from adjudge.engine.models.quiet import quiet
 
 CONVERTER = 2
@@ -139,10 +140,3 @@ def _llama3(path: Path, factors: Any, theta: float, width: int) -> dict[str, Any
     if factors.shape != expected.shape or not np.allclose(factors, expected, rtol=1e-4):
         raise ModelUnsupported(f"{path} scales its rotary embedding by factors that are not Llama 3's: {PASS}")
     return found
-
-
-def require_all_weights(name: str, info: dict[str, Any]) -> None:
-    """Raise ModelCorrupt where transformers filled absent weights with random numbers."""
-    if missing := sorted(info["missing_keys"]):
-        rest = f" and {len(missing) - 1} more" if missing[1:] else ""
-        raise ModelCorrupt(f"{name} has no weights for {missing[0]}{rest}: it is incomplete; download or save it again")

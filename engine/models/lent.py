@@ -10,7 +10,7 @@ from torch import nn
 
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported, reason
 from adjudge.engine.models.adapters import changes_at_start
-from adjudge.engine.models.fingerprints import digest
+from adjudge.engine.models.fingerprints import sha256_of
 from adjudge.engine.models.sources import OpenModel
 
 SAMPLE = 16
@@ -77,7 +77,7 @@ class Lent:
     def take_changes(self) -> str:
         """Go on with the weights as they are now; what tells them from others."""
         self._sample = self._sampled()
-        return _sha256(self._sample.numpy())
+        return sha256_of(self._sample.numpy())
 
     def _sampled(self) -> torch.Tensor:
         """Some values of every base weight."""
@@ -90,23 +90,6 @@ def unwrapped(model: Any) -> Any:
     while (inner := getattr(model, "module", getattr(model, "_orig_mod", None))) is not None:
         model = inner
     return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def content_fingerprint(model: Any, tokenizer: Any) -> str:
-    """Identity of base weights, configuration and tokenizer by their content, for a model that came from nowhere."""
-    base = unwrapped(model)
-    parts = [base.config.to_json_string(), str(tokenizer.chat_template), str(sorted(tokenizer.get_vocab().items()))]
-    for name, tensor in base.named_parameters():
-        if "lora_" not in name and "modules_to_save" not in name:
-            data = tensor.detach().contiguous().cpu().flatten().view(torch.uint8).numpy()
-            parts += [name.replace(".base_layer", "").replace(".original_module", ""), _sha256(data)]
-    return digest("lent", *parts)
-
-
-def _sha256(data: Any) -> str:
-    import hashlib
-
-    return hashlib.sha256(data).hexdigest()
 
 
 def _own(base: Any, place: str) -> Any:

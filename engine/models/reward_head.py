@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from adjudge.engine.radix import Tokens
+from adjudge.engine.tokens import Tokens
 
 NAMES = ("score", "classifier")
 """What transformers calls it."""

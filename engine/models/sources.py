@@ -8,7 +8,6 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -16,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from adjudge.engine.checking import shown
-from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported, reason
-from adjudge.engine.models import aliases, cache, gguf_file
+from adjudge.engine.errors import AdjudgeError, ModelNotFound, ModelUnsupported, reason
+from adjudge.engine.models import aliases, cache_folder, gguf_file
 from adjudge.engine.models.aliases import ALIASES
-from adjudge.engine.models.cache import Status
+from adjudge.engine.models.cache_folder import Status
 from adjudge.engine.models.classes import model_class
 from adjudge.engine.models.fingerprints import digest, file_sha256, folder_fingerprint
+from adjudge.engine.models.loading import loading, require_all_weights
 from adjudge.engine.models.quiet import quiet
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ Kind = Literal["alias", "folder", "hub", "gguf", "dummy"]
 DUMMY = "dummy:"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 VOCABULARIES = ["tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "tekken.json"]
-TOKENIZER_FILES = ["*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt"]
-HUB_FILES = ["*.safetensors", *TOKENIZER_FILES]
+TOKENIZER_PATTERNS = ["*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt"]
+HUB_PATTERNS = ["*.safetensors", *TOKENIZER_PATTERNS]
 
 
 class ModelSource(msgspec.Struct, frozen=True):
@@ -148,13 +148,13 @@ def tokenizer_named(name: str) -> Any:
     if name not in ALIASES and path.is_dir():
         return open_tokenizer(ModelSource(name, "folder", str(path.absolute()), ""))
     if name not in ALIASES and HUB_ID.fullmatch(name):
-        return open_tokenizer(_hub(name, print_status, TOKENIZER_FILES))
+        return open_tokenizer(_hub(name, print_status, TOKENIZER_PATTERNS))
     return open_tokenizer(resolve(name))
 
 
 def list_models() -> list[ModelListing]:
     """The aliases, then the converted GGUF files in the cache. Touches neither the network nor transformers."""
-    cached = {manifest.sha256: (str(folder), manifest) for folder, manifest in cache.entries()}
+    cached = {manifest.sha256: (str(folder), manifest) for folder, manifest in cache_folder.entries()}
     listings = []
     for alias in ALIASES.values():
         path, manifest = cached.pop(alias.identity, (None, None))
@@ -191,7 +191,7 @@ def _what_else(folder: Path) -> str:
     return "pass a folder that a transformers model was saved to"
 
 
-def _hub(name: str, status: Status, files: list[str] = HUB_FILES) -> ModelSource:
+def _hub(name: str, status: Status, files: list[str] = HUB_PATTERNS) -> ModelSource:
     from huggingface_hub import snapshot_download
 
     hub_id, _, revision = name.partition("@")
@@ -257,25 +257,8 @@ def _load(source: ModelSource, dtype: torch.dtype, device: torch.device | str) -
             output_loading_info=True,
         )
     model, info = loaded
-    gguf_file.require_all_weights(source.name, info)
+    require_all_weights(source.name, info)
     return model.to(device)
-
-
-@contextlib.contextmanager
-def loading(name: str) -> Iterator[None]:
-    """A block in which transformers loads weights; what it fails with becomes ModelCorrupt or ModelUnsupported."""
-    import torch
-    from safetensors import SafetensorError
-
-    try:
-        with quiet():
-            yield
-    except (torch.OutOfMemoryError, AdjudgeError):
-        raise
-    except SafetensorError as error:
-        raise ModelCorrupt(f"the weights of {name} are unreadable ({reason(error)}): save them again") from error
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        raise ModelUnsupported(f"transformers cannot open {name} ({reason(error)}); choose another") from error
 
 
 def _unknown(name: str) -> AdjudgeError:

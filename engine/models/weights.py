@@ -11,8 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from adjudge.engine.errors import ModelCorrupt, ModelNotFound, ModelUnsupported, reason
 from adjudge.engine.models.adapters import WRAPPED
-from adjudge.engine.models.gguf_file import require_all_weights
-from adjudge.engine.models.sources import loading
+from adjudge.engine.models.loading import loading, require_all_weights
 
 
 class Weights:

@@ -1,4 +1,4 @@
-"""What users write as the address of a server, and what their environment puts on the way to it."""
+"""What users write as the address and the key of a server, and what their environment puts on the way to it."""
 
 from __future__ import annotations
 
@@ -38,6 +38,17 @@ def without_secrets(url: str) -> str:
     if not (scheme and HOST.match(rest)):  # perhaps a password with a "/" in it
         rest = rest.rpartition("@")[2]
     return scheme + re.split("[?#]", rest)[0]
+
+
+def key_of_header(given: str, name: str) -> str:
+    """A key as it goes into a header; what a file of secrets has at its ends is none of it.
+
+    Raises RemoteError, which calls it `name`, for one that no header can carry.
+    """
+    key = given.strip()
+    if not re.fullmatch(r"[\x21-\x7e]+", key):
+        raise RemoteError(f"{name} is empty, or has blanks or other signs that no header takes: mend it")
+    return key
 
 
 def variables(names: Collection[str]) -> str:

@@ -17,8 +17,49 @@ from adjudge.engine.face import Stats
 from adjudge.engine.loop_thread import LoopThread
 from adjudge.engine.remote.questions import Question
 from adjudge.engine.remote.transport import NoAnswer, Refused, Transport
+from adjudge.engine.score import Reason
 
 _log = logging.getLogger("adjudge")
+
+
+class _Told:
+    """What has come of a call's questions: what waits or was refused, why some have no answer, the first error."""
+
+    def __init__(self, questions: Sequence[Question]) -> None:
+        self.error: Exception | None = None
+        self.troubles: Counter[str] = Counter()
+        self._waiting = set(questions)
+        self._refused: list[tuple[Question, Refused]] = []
+        self._asked = len(questions)
+
+    def take(self, question: Question, outcome: Any) -> int:
+        """Take what has come of a question; how many tokens the server computed for it."""
+        self._waiting.discard(question)
+        if isinstance(outcome, Refused):
+            self._refused.append((question, outcome))
+        elif isinstance(outcome, NoAnswer):
+            # What the server says it takes is not exceeded: so that lies in the server, not in the text.
+            question.give_up("unsupported" if outcome.reason == "too_long" else outcome.reason)
+            self.troubles[str(outcome)] += 1
+        elif isinstance(outcome, Exception):
+            self.error = self.error or outcome
+        else:
+            reply, computed = outcome
+            question.take(reply)
+            return int(computed)
+        return 0
+
+    def end(self, reason: Reason) -> None:
+        """Give up what was refused, and for that reason what still waits; raises what is of all the call."""
+        if self._refused and len(self._refused) == self._asked:
+            raise RemoteError(str(self._refused[0][1]))
+        if self.error is not None:
+            raise self.error
+        for question, refusal in self._refused:
+            question.give_up("unsupported")
+            self.troubles[str(refusal)] += 1
+        for question in self._waiting:
+            question.give_up(reason)
 
 
 class Asker:
@@ -51,10 +92,7 @@ class Asker:
         asking = self.loop.start(self._ask_all, questions, left, outcomes)
         self.count(prompts=call.prompts, prompt_tokens=call.prompt_tokens + call.label_tokens)
         asking.add_done_callback(lambda _: outcomes.put((None, None)))
-        waiting = set(questions)
-        refused: list[tuple[Question, Refused]] = []
-        troubles: Counter[str] = Counter()
-        error: Exception | None = None
+        told = _Told(questions)
         try:
             while True:
                 while call.answers:
@@ -62,37 +100,17 @@ class Asker:
                 question, outcome = outcomes.get()
                 if question is None:
                     break
-                waiting.discard(question)
-                if isinstance(outcome, Refused):
-                    refused.append((question, outcome))
-                elif isinstance(outcome, NoAnswer):
-                    # What the server says it takes is not exceeded: so that lies in the server, not in the text.
-                    question.give_up("unsupported" if outcome.reason == "too_long" else outcome.reason)
-                    troubles[str(outcome)] += 1
-                elif isinstance(outcome, Exception):
-                    error = error or outcome
+                self.count(tokens_computed=told.take(question, outcome))
+                if told.error is not None:
                     asking.cancel()
-                else:
-                    reply, computed = outcome
-                    question.take(reply)
-                    self.count(tokens_computed=computed)
-            if refused and len(refused) == len(questions):
-                error = RemoteError(str(refused[0][1]))
-            if error is not None:
-                raise error
-            for question, refusal in refused:
-                question.give_up("unsupported")
-                troubles[str(refusal)] += 1
-            for question in waiting:
-                question.give_up("cancelled" if asking.cancelled() else "timeout")
+            told.end("cancelled" if asking.cancelled() else "timeout")
             while call.answers:
                 yield call.answers.popleft()
         finally:
             asking.cancel()
-            if count := troubles.total():
-                _log.warning(
-                    "%d requests to a server got no answer: %s", count, max(troubles, key=troubles.__getitem__)
-                )
+            if count := told.troubles.total():
+                most = max(told.troubles, key=told.troubles.__getitem__)
+                _log.warning("%d requests to a server got no answer: %s", count, most)
 
     async def _ask_all(
         self, questions: Sequence[Question], left: float, outcomes: SimpleQueue[tuple[Question | None, Any]]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from adjudge.engine import trie
-from adjudge.engine.text.tokenizer import Tokens
+from adjudge.engine.tokens import Tokens
 
 T = TypeVar("T")
 

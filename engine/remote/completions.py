@@ -29,7 +29,7 @@ from adjudge.engine.remote.protocols import (
 from adjudge.engine.remote.transport import BadReply
 from adjudge.engine.sampling import PENALTIES, Sampling
 from adjudge.engine.score import Reason
-from adjudge.engine.text.tokenizer import Tokens
+from adjudge.engine.tokens import Tokens
 
 ENDS: dict[str | None, FinishReason] = {
     "stop": "stop",

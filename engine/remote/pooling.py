@@ -24,7 +24,7 @@ from adjudge.engine.remote.card import Kind
 from adjudge.engine.remote.protocols import Usage, hurry
 from adjudge.engine.remote.transport import BadReply
 from adjudge.engine.score import Reason
-from adjudge.engine.text.tokenizer import Tokens
+from adjudge.engine.tokens import Tokens
 
 
 class EmbeddingData(msgspec.Struct):

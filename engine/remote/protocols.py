@@ -15,7 +15,8 @@ from adjudge.engine.remote.transport import BadReply
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason
 from adjudge.engine.text.growing_text import GrowingText
-from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.engine.text.tokenizer import Tokenizer
+from adjudge.engine.tokens import Tokens
 
 NULL = msgspec.Raw(b"null")
 """Stands for a field that is decoded only where it was asked for: of other servers it may have any form."""

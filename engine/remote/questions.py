@@ -16,7 +16,7 @@ from adjudge.engine.remote.pooling import Pooling
 from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason, Score
-from adjudge.engine.text.tokenizer import Tokens
+from adjudge.engine.tokens import Tokens
 
 _encode = msgspec.json.Encoder(enc_hook=lambda number: number.item()).encode  # numpy's numbers are numbers
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 from adjudge.engine.call import Call
+from adjudge.engine.checking import at_least
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats
@@ -26,7 +27,8 @@ from adjudge.engine.remote.sglang import SglangProtocol
 from adjudge.engine.remote.transport import Transport, mend
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
-from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.engine.text.tokenizer import Tokenizer
+from adjudge.engine.tokens import Tokens
 from adjudge.engine.waiting import too_late
 
 PROTOCOLS: dict[Kind, type[Protocol]] = {
@@ -84,45 +86,43 @@ class RemoteEngine(EngineFace):
     ) -> None:
         if api != "auto" and api not in PROTOCOLS:
             raise RemoteError(f'api is "{api}": choose auto, {", ".join(PROTOCOLS)}')
-        for name, value, least in (("max_concurrency", max_concurrency, 1), ("retries", retries, 0)):
-            if value < least:
-                raise RemoteError(f"{name} is {value}: give at least {least}")
+        at_least(1, max_concurrency=max_concurrency)
+        at_least(0, retries=retries)
         if not timeout > 0:
             raise RemoteError(f"timeout is {timeout}: give more than 0 seconds")
         self.transport = Transport(
-            server_of(base_url),
-            api_key=api_key,
-            timeout=timeout,
-            max_concurrency=max_concurrency,
-            retries=retries,
+            server_of(base_url), api_key=api_key, timeout=timeout, max_concurrency=max_concurrency, retries=retries
         )
         stats = Stats()
         self._asker = Asker(self.transport, stats)
         try:
             card = self._asker.loop.run(read_card, self.transport, model)
-            kind: Kind = card.kind if api == "auto" else api
             super().__init__(Tokenizer(_tokenizer(card, tokenizer)))
             self.stats = stats
-            context = max_context or card.max_model_len
-            if context is None:
-                raise RemoteError(
-                    f"{self.transport.base_url} does not say how long prompts may be: pass max_context= (--max-context)"
-                )
+            self._meet(card, card.kind if api == "auto" else api, max_context, top_logprobs)
         except BaseException:
             self.close()
             raise
+        if tokenizer is not None:
+            self.fingerprint = digest(self.fingerprint, self.tokenizer.fingerprint)
+        self._able: set[Pooling] = set()
+
+    def _meet(self, card: ModelCard, kind: Kind, max_context: int | None, top_logprobs: int) -> None:
+        """Be the model of a card on such a server; raises RemoteError where nobody says how long prompts may be."""
+        context = max_context or card.max_model_len
+        if context is None:
+            raise RemoteError(
+                f"{self.transport.base_url} does not say how long prompts may be: pass max_context= (--max-context)"
+            )
         self.protocol = PROTOCOLS[kind](card.id, self.tokenizer, top_logprobs)
         self.name = card.id
         self.fingerprint = card.fingerprint or digest("remote", self.transport.base_url, card.id)
-        if tokenizer is not None:
-            self.fingerprint = digest(self.fingerprint, self.tokenizer.fingerprint)
         self.adapter = card.adapter
         self.dtype = card.dtype or "remote"
         self._window = context - self.protocol.margin
         self._most = card.max_answers or sys.maxsize
         self._embeddings = EMBEDDINGS[kind](card.id)
         self._rewards = REWARDS[kind](card.id) if kind in REWARDS else None
-        self._able: set[Pooling] = set()
 
     @property
     def max_prompt_tokens(self) -> int:

@@ -26,7 +26,7 @@ from adjudge.engine.remote.protocols import (
 from adjudge.engine.remote.transport import TOO_LONG, BadReply, NoAnswer
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason
-from adjudge.engine.text.tokenizer import Tokens
+from adjudge.engine.tokens import Tokens
 
 Entry = tuple[float | None, int, str | None]
 """Log-probability, token id and perhaps text."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,11 +14,11 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from adjudge.engine.api_key import key_of_header
 from adjudge.engine.errors import AdjudgeError, RemoteError, first_of, reason
 from adjudge.engine.models.fingerprints import WEIGHTS_HEADER
-from adjudge.engine.remote.address import CERTIFICATES, PROXIES, proxies_to, variables, without_secrets
+from adjudge.engine.remote.address import proxies_to, without_secrets
 from adjudge.engine.remote.circuit import Circuit
+from adjudge.engine.remote.client import MISSING, open_client, trusting, untrusted
 from adjudge.engine.score import Reason
 
 try:
@@ -31,17 +30,14 @@ try:
         wait_random_exponential,
     )
 except ImportError as error:
-    raise AdjudgeError("a RemoteEngine needs httpx2 and tenacity: pip install 'adjudge[remote]'") from error
+    raise AdjudgeError(MISSING) from error
 
 T = TypeVar("T")
 
 MAX_REPLY = 64 << 20
 """Bytes of a reply, unpacked, beyond which it is not read on."""
-CONNECT_SECONDS = 10.0
-"""For a connection: whoever is there takes it at once, however long the answer takes."""
 SLOW_TRIES = 8
 """Attempts of a request that may run out of time while the server answers others, before that counts as a failure."""
-MOST_PORT = (1 << 16) - 1
 MAX_WAIT = 60.0
 """Seconds between two attempts at most, whatever the server asks for."""
 LEAST_FAILURES = 5
@@ -62,9 +58,6 @@ MENDS = {
     ),
 }
 """By the path that a server lacks."""
-
-UNKNOWN_ISSUER = (18, 19, 20, 21)
-"""What OpenSSL says of a certificate that nobody known has signed, or only itself (X509_V_ERR_*)."""
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding a reply that is not what it should be may raise."""
@@ -137,8 +130,6 @@ class Transport:
         self, base_url: str, *, api_key: str | None, timeout: float, max_concurrency: int, retries: int
     ) -> None:
         self.base_url = without_secrets(base_url)
-        if not base_url.startswith(("http://", "https://")):
-            raise RemoteError(f"{self.base_url!r} is no address: write http://HOST:PORT")
         self.timeout = timeout
         self.retries = retries
         self.sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -148,37 +139,8 @@ class Transport:
         self._last_trouble = ""
         self._slots = Slots(max_concurrency)
         self._answered_at = -math.inf
-        headers = {"content-type": "application/json"}
-        if api_key is not None:
-            headers["authorization"] = f"Bearer {key_of_header(api_key, 'the key of the server')}"
-        limits = httpx2.Limits(max_connections=max_concurrency, max_keepalive_connections=max_concurrency)
-        # An attempt's time is limited as a whole, not byte by byte.
-        waits = httpx2.Timeout(None, connect=min(CONNECT_SECONDS, timeout))
-        try:
-            url = httpx2.URL(base_url)
-            if (url.port or 0) > MOST_PORT:
-                raise ValueError(f"there is no port {url.port}")
-        except (httpx2.InvalidURL, ValueError) as error:
-            raise RemoteError(f"{self.base_url!r} is no address ({_wrong(error)}): write http://HOST:PORT") from error
-        if url.userinfo and api_key is not None:
-            raise RemoteError(
-                f"{self.base_url} is given with a name or password beside a key (api_key=, ADJUDGE_API_KEY), and a"
-                " request carries one of them: leave the other out"
-            )
-        # By themselves they are not in the lines that the client logs, unlike in the address.
-        auth = (url.username, url.password) if url.userinfo else None
-        url = url.copy_with(userinfo=b"")
-        try:
-            self._client = httpx2.AsyncClient(base_url=url, auth=auth, headers=headers, timeout=waits, limits=limits)
-        except ImportError as error:
-            raise RemoteError(f"{variables(PROXIES)}: a SOCKS proxy needs socksio: pip install socksio") from error
-        except OSError as error:
-            where = variables(CERTIFICATES) or "this system"
-            raise RemoteError(f"{where}: no certificates can be read there ({reason(error)}): mend that") from error
-        except (httpx2.InvalidURL, ValueError) as error:
-            what = f"{variables(PROXIES)}: that is no proxy ({_wrong(error)})"
-            raise RemoteError(f"{what}: write http://HOST:PORT, or unset it") from error
-        self._proxies = proxies_to(url.scheme, url.host)
+        self._client = open_client(base_url, api_key=api_key, timeout=timeout, most=max_concurrency)
+        self._proxies = proxies_to(self._client.base_url.scheme, self._client.base_url.host)
 
     async def get(self, path: str, decode: Callable[[bytes], T]) -> T:
         """What stands at `path`, as `post` has it, but a busy server is asked no more often than one that fails."""
@@ -257,10 +219,10 @@ class Transport:
             raise Slow(f"{self.base_url} gave no answer within {self.timeout:g} seconds") from error
         except (httpx2.RequestError, httpx2.InvalidURL, ExceptionGroup) as error:  # the group: of a proxy's port
             on_the_way = f"; on the way is the proxy of {self._proxies}" if self._proxies else ""
-            if (refused := _untrusted(error)) is not None:
+            if (refused := untrusted(error)) is not None:
                 why = refused.verify_message.rstrip(".")
                 raise RemoteError(
-                    f"the certificate of {self.base_url} is not trusted ({why}{on_the_way}): {_trusting(refused)}"
+                    f"the certificate of {self.base_url} is not trusted ({why}{on_the_way}): {trusting(refused)}"
                 ) from error
             raise Trouble(f"{self.base_url} cannot be reached ({reason(first_of(error))}{on_the_way})") from error
         except BadReply as error:
@@ -345,21 +307,6 @@ class Slots:
                 self._free.release()
 
 
-def _untrusted(error: BaseException) -> ssl.SSLCertVerificationError | None:
-    """What was found wrong with a certificate, where an error comes of that."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
-        cause = cause.__cause__ or cause.__context__
-    return cause
-
-
-def _trusting(refused: ssl.SSLCertVerificationError) -> str:
-    """What a user does about a certificate."""
-    if refused.verify_code in UNKNOWN_ISSUER:
-        return "if it is the server's own, set SSL_CERT_FILE to a file that holds it, or that of who signed it"
-    return "pass the address that it is for, or give the server one that is valid"
-
-
 def mend(path: str) -> str:
     """What a user does about a server that does not answer there."""
     return MENDS.get(
@@ -413,11 +360,6 @@ def _seconds(retry_after: str) -> float:
         return max(0.0, (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
     except (TypeError, ValueError, OverflowError):
         return 0.0
-
-
-def _wrong(error: Exception) -> str:
-    """What a URL has wrong, without the piece of it that an error quotes: it may be one of a password."""
-    return reason(error).partition(": ")[0] if isinstance(error, httpx2.InvalidURL) else reason(error)
 
 
 def _pause(state: RetryCallState) -> float:

@@ -14,7 +14,8 @@ from adjudge.engine import trie
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import LabelError
 from adjudge.engine.score import Score
-from adjudge.engine.text.tokenizer import Tokenizer, Tokens, well_formed
+from adjudge.engine.text.tokenizer import Tokenizer, well_formed
+from adjudge.engine.tokens import Tokens
 
 Encode = Callable[[str], Tokens]
 

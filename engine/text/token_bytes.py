@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 from adjudge.engine.errors import ModelUnsupported
-from adjudge.engine.models.dummy import byte_characters
 from adjudge.kernels.byte_table import ByteTable
 
 SILENT = ("bos_token_id", "eos_token_id", "pad_token_id")
@@ -44,6 +43,13 @@ def byte_table(tokenizer: Any, size: int = 0) -> ByteTable:
         if token not in silent:
             pieces[token] = added[token] if token in added else spell(text)
     return ByteTable.of(pieces)
+
+
+def byte_characters() -> list[str]:
+    """The character that stands for each byte in a byte-level vocabulary (printable bytes for themselves)."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(256, 512))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
 
 
 def _byte_level() -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import lru_cache
 from operator import index
 from threading import Lock
@@ -14,11 +13,12 @@ from typing import Any
 from tokenizers import Tokenizer as BackendTokenizer
 
 from adjudge.engine.checking import shown
-from adjudge.engine.errors import ModelUnsupported, PromptError, reason
+from adjudge.engine.errors import ModelUnsupported, PromptError
 from adjudge.engine.forked import Renewed
 from adjudge.engine.models.fingerprints import digest
+from adjudge.engine.text.chat_template import ChatTemplate
 from adjudge.engine.text.prompt import Message, Prompt, Segment, mark_data, place_data
-from adjudge.engine.trie import Tokens as Tokens
+from adjudge.engine.tokens import Tokens
 from adjudge.engine.waiting import check_wanted
 
 _LONE = re.compile("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]")
@@ -26,17 +26,6 @@ _LONE = re.compile("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc
 
 BLANKS = " \t\r\n\u2581"
 """Runs of these are added tokens of some vocabularies; they mean nothing but themselves."""
-
-DAY = datetime(2024, 7, 26)
-"""Today, for chat templates that write it into every prompt: the day that Llama's take where nobody gives one."""
-SAME_DAY = (
-    "{%- macro strftime_now(form) -%}{{ form"
-    + "".join(f"|replace('%{sign}', '{DAY.strftime(f'%{sign}')}')" for sign in "aAbBdmyYHMSpj")
-    + " }}{%- endmacro -%}"
-)
-"""Stands before such a template, in the place of the function that transformers gives it."""
-
-THOUGHT, THOUGHT_END = "<think>", "\n\n</think>\n\n"
 
 ELLIPSIS = "\n[...]\n"
 """Stands where the middle of a text was cut out."""
@@ -88,8 +77,8 @@ class Tokenizer:
         unknown = {tokenizer.unk_token_id} - {tokenizer.bos_token_id, tokenizer.eos_token_id}
         self._powerful = frozenset(special - unknown)  # what stands for a character that it does not know has no power
         self._bos = _leading_ids(tokenizer)
+        self._template = ChatTemplate(tokenizer, self.decode(self._bos))
         self._kept, self._kept_few = (lru_cache(maxsize=count)(self._encode) for count in (512, 4))
-        self._openings: dict[str, str] = {}  # of replies, by template
         self._reading = Renewed(Lock)  # one long text at a time
         self.bytewise = (plain["decoder"] or {}).get("type") == "ByteLevel"
         self._before = () if self.bytewise else self.encode("a", False)[-1:]  # others take the first space away
@@ -202,70 +191,16 @@ class Tokenizer:
         """
         check_wanted()
         texts, data = mark_data([message.content for message in messages])
-        roles = [message.role for message in messages]
-        return place_data(self._render(roles, texts, thinks=thinks) + answer, data)
+        rendered = self._template.opened([message.role for message in messages], texts, thinks=thinks)
+        return place_data(rendered + answer, data)
 
     def transcript(self, messages: Sequence[Message]) -> Prompt:
         """The model's chat template around `messages`, the last of which is closed as the template closes it.
 
         Untrusted segments never pass through the template. Raises ModelUnsupported for a model without a template.
         """
-        if not self.inner.chat_template:
-            raise ModelUnsupported(
-                "the model has no chat template: save the one it was trained with as chat_template.jinja in its folder"
-            )
         texts, data = mark_data([message.content for message in messages])
-        return place_data(self._render([message.role for message in messages], texts, reply=False), data)
-
-    def _render(self, roles: Sequence[str], texts: Sequence[str], reply: bool = True, thinks: bool = False) -> str:
-        if not self.inner.chat_template:
-            return self.decode(self._bos) + "\n\n".join(texts) + "\n\n"
-        template, problem = self.inner.get_chat_template(), ""
-        for turns in _wordings(roles, texts):
-            try:
-                rendered = self._apply(template, turns, reply, thinks)
-            except Exception as error:  # each template has its own way to refuse
-                problem = f"does not take these messages ({reason(error)})"
-                continue
-            if not _dropped(texts, rendered):
-                return rendered + (self._reply_opening(template) if reply and not thinks else "")
-            problem = "drops a message: use a model with another template"
-        raise ModelUnsupported(f"the model's chat template {problem}")
-
-    def _apply(self, template: str, turns: list[dict[str, Any]], reply: bool, thinks: bool = False) -> str:
-        if "strftime_now" in template:
-            template = SAME_DAY + template
-        rendered = self.inner.apply_chat_template(
-            turns, chat_template=template, tokenize=False, add_generation_prompt=reply, enable_thinking=thinks
-        )
-        return str(rendered)
-
-    def _reply_opening(self, template: str) -> str:
-        """What stands before the text of a reply beyond what the template begins one with.
-
-        Some templates begin a thought whatever they are told: it is closed, empty. Others begin no channel, and write
-        its name before the text of a reply that is there.
-        """
-        if template not in self._openings:
-            self._openings[template] = self._found_opening(template)
-        return self._openings[template]
-
-    def _found_opening(self, template: str) -> str:
-        mark = "\ue000"
-        for ways in zip(
-            *(_wordings(("user", "assistant")[:count], ("a", mark)[:count]) for count in (1, 2)), strict=True
-        ):
-            try:
-                begun, whole = (self._apply(template, turns, len(turns) == 1) for turns in ways)
-            except Exception:  # it takes no such messages
-                continue
-            if begun.rstrip().endswith(THOUGHT):
-                return THOUGHT_END[begun.endswith("\n") :]
-            before, found, _ = whole.partition(mark)
-            if found:
-                opening = before[len(begun) :] if before.startswith(begun) else ""
-                return opening if opening.strip() else ""
-        return ""
+        return place_data(self._template.closed([message.role for message in messages], texts), data)
 
     def is_special(self, token: int) -> bool:
         """Whether a token is no piece of text but a sign of the model's own, as the one that ends a text."""
@@ -280,35 +215,6 @@ class Tokenizer:
         return (
             self.decode([*self._before, *ids])[len(self.decode(self._before)) :] if self._before else self.decode(ids)
         )
-
-
-def _wordings(roles: Sequence[str], texts: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
-    """Messages in the ways that chat templates take them: as they are, or with the system's in the user's first.
-
-    Last with each text as a part of its message: a template that knows no parts has refused or dropped it before.
-    """
-    ways = [(roles, texts)]
-    if list(roles[:2]) == ["system", "user"]:
-        ways.append((roles[1:], [f"{texts[0]}\n\n{texts[1]}", *texts[2:]]))
-    yield from (_turns(*way) for way in ways)
-    yield from (_turns(few, [[{"type": "text", "text": text}] for text in whole]) for few, whole in ways)
-
-
-def _turns(roles: Sequence[str], contents: Sequence[Any]) -> list[dict[str, Any]]:
-    return [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]
-
-
-def _dropped(texts: Sequence[str], rendered: str) -> bool:
-    """Whether nothing of one of the texts has come through a template; some change what stands at its ends."""
-    at = 0  # one stands behind the other, as a rule: to look from the first sign for each would take long
-    for text in texts:
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        places = (rendered.find(line, start) for start in (at, 0) for line in lines)
-        place = next((place for place in places if place >= 0), None)
-        if lines and place is None:
-            return True
-        at = max(at, place or 0)
-    return False
 
 
 def _pieces(text: str) -> Iterator[str]:

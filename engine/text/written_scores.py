@@ -12,7 +12,7 @@ import torch
 
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import PromptError
-from adjudge.engine.radix import Tokens
+from adjudge.engine.tokens import Tokens
 from adjudge.kernels.answer_spans import answer_spans
 from adjudge.kernels.byte_table import ByteTable
 from adjudge.kernels.surroundings import undisturbed

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from adjudge.engine.choices import choices_of
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.field_mistakes import choices_of
 from adjudge.rewards.judges.aspects import PERSE, aspects_of
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.wire import example_of

@@ -9,11 +9,11 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.dummy import tiny_tokenizer
 from adjudge.engine.remote.remote_engine import RemoteEngine
-from adjudge.engine.shared import SharedEngine
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.engine.worker import Worker
+from adjudge.engine.worker_engine import SharedEngine
 from tests.engine.remote.peer import Peer
 
 MESSAGES = [

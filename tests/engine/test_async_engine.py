@@ -20,11 +20,11 @@ from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, LabelError, NotServing, PromptError, QueueFull
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.shared import SharedEngine
 from adjudge.engine.text import grammar
 from adjudge.engine.text.growing_text import GrowingText
 from adjudge.engine.text.prompt import Prompt
 from adjudge.engine.worker import Piece, Worker
+from adjudge.engine.worker_engine import SharedEngine
 from adjudge.engine.writing import Writer
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.verdict import Pair

@@ -14,10 +14,9 @@ import torch
 
 from adjudge.engine import trie
 from adjudge.engine.engine import Engine
-from adjudge.engine.errors import AdjudgeError, LabelError, PromptError
+from adjudge.engine.errors import AdjudgeError, EngineFailed, LabelError, PromptError
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Message, Prompt, Segment
-from adjudge.kernels.paged_kv import PagedKV
 from tests.engine.reference import next_logprobs, open_reference
 from tests.engine.tiny import DIGITS, TINY, prompts_sharing_stems
 
@@ -326,21 +325,18 @@ def test_chat_never_lets_data_through_the_template(engine: Engine) -> None:
     assert [tokens.count(token) for token in special] == [2, 1]
 
 
-def test_a_step_without_memory_is_told_of_and_leaves_no_part_of_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, empty, made = Engine("dummy:tiny-llama", kv_cache_gb=0.01), PagedKV.empty, []
+def test_a_step_without_memory_is_told_of_and_the_next_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine("dummy:tiny-llama", kv_cache_gb=0.01)
 
-    def short(*how: Any) -> PagedKV:
-        made.append(how)
-        if len(made) == 2:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return empty(*how)
+    def short(step: Any) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(PagedKV, "empty", short)
+    monkeypatch.setattr(engine.runner, "_hidden", short)
     with pytest.raises(
-        AdjudgeError, match="no memory left for a step of .* tokens .*: lower max_batch_tokens or kv_cache"
+        EngineFailed, match="no memory left for a step of .* tokens .*: lower max_batch_tokens or kv_cache"
     ):
         engine.score(["A lamp."], ["1", "2"])
-    assert not engine.runner._layers
+    monkeypatch.undo()
     assert engine.score(["A lamp."], ["1", "2"]) == Engine("dummy:tiny-llama", kv_cache_gb=0.01).score(
         ["A lamp."], ["1", "2"]
     )

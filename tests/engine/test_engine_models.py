@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from adjudge.engine import runner
+from adjudge.engine import probe
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.dummy import tiny_config
@@ -116,7 +116,7 @@ def test_half_precision_runs_and_is_near_float32(engine: Engine, dtype: str, nea
 
 def test_the_back_end_is_asked_about_every_kind_of_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[AttentionKind] = []
-    monkeypatch.setattr(runner, "is_batch_invariant", lambda kind: not asked.append(kind))
+    monkeypatch.setattr(probe, "is_batch_invariant", lambda kind: not asked.append(kind))
     for model, widths in (("gemma4_text", {(16, 16), (512, 512)}), ("deepseek_v3", {(24, 16)})):
         asked.clear()
         Engine(f"dummy:tiny-{model}", kv_cache_gb=0.05)

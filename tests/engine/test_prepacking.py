@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from adjudge.engine import host_memory, runner
+from adjudge.engine import memory, runner
 from adjudge.engine.engine import Engine
 from adjudge.kernels import prepacked_weights
 from adjudge.kernels.linear import agreeing_rows, prepacking_agrees
@@ -68,19 +68,19 @@ def test_the_first_layers_are_kept_where_there_is_no_room_for_all(monkeypatch: p
 
 def test_what_a_host_has_to_spare_is_read_where_it_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "meminfo"
-    monkeypatch.setattr(host_memory, "MEMINFO", path)
-    monkeypatch.setattr(host_memory, "CGROUP", tmp_path)
-    assert host_memory.spare_memory() is None
+    monkeypatch.setattr(memory, "MEMINFO", path)
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    assert memory.spare_memory() is None
     path.write_text("MemTotal:       24736148 kB\nMemAvailable:   23736148 kB\nHugePages_Total:       0\n")
-    assert host_memory.spare_memory() == 23736148 * 1024
+    assert memory.spare_memory() == 23736148 * 1024
     (tmp_path / "memory.current").write_text("1000\n")
     for limit, spare in (("max\n", 23736148 * 1024), ("5000\n", 4000), ("900\n", 0)):
         (tmp_path / "memory.max").write_text(limit)
-        assert host_memory.spare_memory() == spare
+        assert memory.spare_memory() == spare
     (tmp_path / "memory.max").unlink()
     for strange in ("", "MemTotal: 1 kB\n", "MemAvailable: much\n", "no\n"):
         path.write_text(strange)
-        assert host_memory.spare_memory() is None
+        assert memory.spare_memory() is None
 
 
 def test_prepacked_weights_go_with_their_engine(monkeypatch: pytest.MonkeyPatch) -> None:

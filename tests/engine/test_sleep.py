@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import gc
 import weakref
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from adjudge.engine import cache_memory
+from adjudge.engine import memory, runner
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
+from adjudge.engine.models.adapters import attach
+from adjudge.engine.packed_decoder import PROBE_BLOCKS
+from adjudge.kernels.paged_kv import PagedKV
 from tests.engine.adapted import (
     EMBEDDING,
     LABELS,
@@ -18,6 +23,7 @@ from tests.engine.adapted import (
     TINY,
     changed,
     full_logprobs,
+    save_adapter,
 )
 
 
@@ -29,7 +35,7 @@ def engine() -> Engine:
 def test_a_sleeping_engine_holds_no_cache_and_wakes_as_it_was(engine: Engine) -> None:
     before = full_logprobs(engine)
     for _ in range(50):
-        caches = [weakref.ref(cache) for cache in engine.runner._layers.values()]
+        caches = [weakref.ref(cache) for cache in engine.runner.layers.values()]
         assert caches
         engine.sleep()
         engine.sleep()
@@ -50,7 +56,7 @@ def test_the_cache_is_sized_anew_at_every_waking_and_never_grows_beyond_what_is_
     half = (usual - 1) // 2 * engine.runner._block_bytes
     with monkeypatch.context() as patch:
         for free, blocks in ((half, 1 + (usual - 1) // 2), (2 * half, 1 + (usual - 1) // 2 * 2)) * 3:
-            patch.setattr(cache_memory, "promise", lambda *_, free=free: free)
+            patch.setattr(runner, "cache_bytes", lambda *_, free=free: free)
             pool = weakref.ref(engine.cache.pool)
             engine.sleep()
             engine.wake()
@@ -58,8 +64,8 @@ def test_the_cache_is_sized_anew_at_every_waking_and_never_grows_beyond_what_is_
             assert pool() is None
             assert engine.runner.blocks == engine.cache.pool.count == blocks
             assert full_logprobs(engine) == before
-            assert {cache.key.shape[0] for cache in engine.runner._layers.values()} == {blocks}
-        patch.setattr(cache_memory, "promise", lambda *_: 3 * engine.runner._block_bytes)
+            assert {cache.key.shape[0] for cache in engine.runner.layers.values()} == {blocks}
+        patch.setattr(runner, "cache_bytes", lambda *_: 3 * engine.runner._block_bytes)
         engine.sleep()
         engine.wake()
         assert "room for prompts of 32 tokens, not" in caplog.text
@@ -71,11 +77,11 @@ def test_the_cache_is_sized_anew_at_every_waking_and_never_grows_beyond_what_is_
         engine.generate([[5, 6]], max_tokens=5)
         [whole] = engine.generate([[5, 6]], max_tokens=longest, ignore_eos=True)
         assert (len(whole.token_ids), whole.finish_reason) == (30, "length")
-        patch.setattr(cache_memory, "promise", lambda *_: 0)
+        patch.setattr(runner, "cache_bytes", lambda *_: 0)
         engine.sleep()
         with pytest.raises(ModelUnsupported, match="no room for one block of LlamaForCausalLM"):
             engine.wake()
-        assert engine.asleep and not engine.runner._layers
+        assert engine.asleep and not engine.runner.layers
     engine.wake()
     assert engine.cache.pool.count == usual and full_logprobs(engine) == before
 
@@ -83,7 +89,7 @@ def test_the_cache_is_sized_anew_at_every_waking_and_never_grows_beyond_what_is_
 def test_texts_are_as_long_as_before_where_an_engine_wakes_to_more_room(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_memory, "promise", lambda *_: 5 * engine.runner._block_bytes)
+    monkeypatch.setattr(runner, "cache_bytes", lambda *_: 5 * engine.runner._block_bytes)
     crowded = Engine(TINY)
     longest = crowded.max_prompt_tokens
     monkeypatch.undo()
@@ -95,35 +101,66 @@ def test_texts_are_as_long_as_before_where_an_engine_wakes_to_more_room(
         assert len(text.token_ids) == min(left, most)
 
 
-def test_what_is_promised_to_one_engine_is_not_free_for_another_until_its_cache_is_made(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_cache_takes_what_it_is_given_or_a_share_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: ({0: 1000, 1: 500}[device.index], 2000))
+    assert [memory.cache_bytes(torch.device("cuda", place), None) for place in (0, 1)] == [800, 400]
+    assert memory.cache_bytes(torch.device("cpu"), None) == 4 << 30
+    for device in ("cpu", "cuda"):
+        assert memory.cache_bytes(torch.device(device), 0.5) == 1 << 29
+
+
+def test_the_cache_is_whole_when_an_engine_is_open_and_its_first_step_makes_none(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Owner:
-        pass
+    def stores(engine: Engine) -> list[int]:
+        return [cache.key.data_ptr() for cache in engine.runner.layers.values()]
 
-    gpu, free = torch.device("cuda", 0), [1000]
-    monkeypatch.setattr(cache_memory, "_free", lambda device: free[0])
-    one, other = Owner(), Owner()
-    assert cache_memory.promise(one, gpu, None) == 800
-    assert cache_memory.promise(other, gpu, None) == 160
-    assert cache_memory.promise(other, torch.device("cuda", 1), None) == 800, "another device's memory is its own"
-    assert cache_memory.promise(one, gpu, None) == 800, "an engine's own promise is not in its way"
-    free[0] = 200
-    cache_memory.settle(one)  # its 800 are taken: they are no longer among what is free
-    assert cache_memory.promise(other, gpu, None) == 160
-    del other
-    gc.collect()
-    assert cache_memory.promise(one, gpu, None) == 160
-
-
-def test_an_engine_s_promise_ends_with_its_first_step_and_with_its_sleep(engine: Engine) -> None:
-    promised = cache_memory._promised
-    engine.sleep()
-    assert engine.runner not in promised
-    engine.wake()
-    assert engine.runner in promised
+    made = stores(engine)
+    assert len(made) == engine.runner.config.num_hidden_layers
+    assert {cache.key.shape[0] for cache in engine.runner.layers.values()} == {engine.cache.pool.count}
+    monkeypatch.setattr(PagedKV, "empty", None)
     full_logprobs(engine)
-    assert engine.runner not in promised
+    assert stores(engine) == made
+
+
+def test_the_cache_is_sized_after_the_adapter_is_on_the_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(runner, "cache_bytes", lambda *_: seen.append("cache") or 1 << 20)
+    monkeypatch.setattr(runner, "attach", lambda *how: (seen.append("adapter"), attach(*how))[1])
+    save_adapter(tmp_path)
+    Engine(TINY, adapter=tmp_path)
+    assert seen == ["adapter", "cache"]
+
+
+@pytest.mark.parametrize("failure", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate")])
+def test_a_cache_that_does_not_fit_is_told_of_and_no_part_of_it_kept(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, failure: RuntimeError
+) -> None:
+    before, empty, made = full_logprobs(engine), PagedKV.empty, []
+
+    def short(blocks: int, *how: Any) -> PagedKV:
+        if blocks == PROBE_BLOCKS:
+            return empty(blocks, *how)
+        if made:
+            raise failure
+        cache = empty(blocks, *how)
+        made.append(weakref.ref(cache))
+        return cache
+
+    monkeypatch.setattr(PagedKV, "empty", short)
+    told = f"the KV cache of LlamaForCausalLM does not fit cpu \\({failure}\\): lower kv_cache_gb"
+    with pytest.raises(ModelUnsupported, match=told):
+        Engine(TINY, kv_cache_gb=0.05)
+    engine.sleep()
+    made.clear()
+    with pytest.raises(ModelUnsupported, match=told):
+        engine.wake()
+    gc.collect()
+    assert engine.asleep and not engine.runner.layers and made[0]() is None
+    monkeypatch.undo()
+    engine.wake()
+    assert full_logprobs(engine) == before
 
 
 @pytest.mark.gpu

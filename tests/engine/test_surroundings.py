@@ -67,7 +67,7 @@ def numbers(embedding: Embedding) -> Any:
 def kept(engine: Engine) -> list[torch.Tensor]:
     """Keys and values of what engines that have answered the same have in their caches."""
     blocks = 1 + len(STORY) // engine.runner.block_size
-    return [store[1:blocks] for cache in engine.runner._layers.values() for store in (cache.key, cache.value)]
+    return [store[1:blocks] for cache in engine.runner.layers.values() for store in (cache.key, cache.value)]
 
 
 @pytest.mark.parametrize("model", ["llama", "gemma2", "gpt_oss"])

@@ -19,11 +19,12 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adjudge.engine import head, runner
+from adjudge.engine import head, invariance, probe, runner
 from adjudge.engine.decode_graphs import DecodeGraphs, Run
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.invariance import invariant_means
+from adjudge.engine.packed_decoder import PackedDecoder
 from adjudge.kernels.paged_kv import PagedBatch, PagedSequence
 from adjudge.kernels.restricted_head_arguments import Head
 from adjudge.kernels.vocabulary_logits import vocabulary_logits
@@ -56,7 +57,7 @@ def answers(graphs: bool = False) -> dict[str, Any]:
     engine = Engine("dummy:tiny-llama", kv_cache_gb=0.01, max_batch_tokens=24)
     player = Player()
     if graphs:
-        engine.runner.graphs = DecodeGraphs(engine.runner._decode, lambda: player)
+        engine.runner.graphs = DecodeGraphs(engine.runner.decode, lambda: player)
     scores = [engine.score(PROMPTS, ["1", "2", "10"]) for _ in range(2)]
     texts = engine.generate(PROMPTS[-2:], max_tokens=4, temperature=0.0, ignore_eos=True)
     return {
@@ -131,7 +132,7 @@ def test_means_and_logits_are_told_not_to_heed_the_batch(monkeypatch: pytest.Mon
         told.append(batch_invariant)
         return vocabulary_logits(hidden_ND, head)
 
-    monkeypatch.setattr(runner, "invariant_means", lambda device: Means())
+    monkeypatch.setattr(invariance, "invariant_means", lambda device: Means())
     monkeypatch.setattr(head, "vocabulary_logits", logits)
     for asked in (False, True):
         means.clear()
@@ -141,15 +142,15 @@ def test_means_and_logits_are_told_not_to_heed_the_batch(monkeypatch: pytest.Mon
 
 
 def test_a_model_that_mixes_the_tokens_of_neighbours_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    decode = runner.Runner._decode
+    decode = PackedDecoder.decode
     for leak in (lambda hidden: hidden.roll(3, 0), lambda hidden: hidden.roll(-3, 0)):
 
-        def mixing(it: runner.Runner, *step: Any, leak: Any = leak) -> torch.Tensor:
+        def mixing(it: PackedDecoder, *step: Any, leak: Any = leak) -> torch.Tensor:
             hidden = decode(it, *step)
             return hidden + 0.1 * leak(hidden)
 
-        monkeypatch.setattr(runner.Runner, "_decode", mixing)
-        monkeypatch.setattr(runner.Runner, "_find_head", lambda it, output: None)
+        monkeypatch.setattr(PackedDecoder, "decode", mixing)
+        monkeypatch.setattr(runner, "read_head", lambda it, output: None)
         with pytest.raises(ModelUnsupported, match="mixes tokens of neighbouring sequences"):
             Engine("dummy:tiny-llama")
 
@@ -160,15 +161,15 @@ def test_what_heeds_the_batch_is_not_opened_where_that_was_not_to_be(monkeypatch
     assert Engine("dummy:tiny-gpt2", batch_invariant=True).runner.batch_invariant  # on a CPU its layers hold
     with pytest.raises(AdjudgeError, match="the work of Triton kernels there"):
         invariant_means(torch.device("meta"))
-    probe = runner.Runner._probe
+    probed = probe.probed
 
-    def careless(it: runner.Runner, *lengths: int, **how: int) -> torch.Tensor:
-        return probe(it, *lengths, **how) * (1 + 1e-6 * sum(map(bool, lengths)))
+    def careless(it: PackedDecoder, *lengths: int, **how: int) -> torch.Tensor:
+        return probed(it, *lengths, **how) * (1 + 1e-6 * sum(map(bool, lengths)))
 
-    monkeypatch.setattr(runner.Runner, "_probe", careless)
+    monkeypatch.setattr(probe, "probed", careless)
     with pytest.raises(AdjudgeError, match="has layers whose numbers depend on the batch: leave batch_invariant out"):
         Engine("dummy:tiny-llama", batch_invariant=True)
-    monkeypatch.setattr(runner, "is_batch_invariant", lambda kind: False)
+    monkeypatch.setattr(probe, "is_batch_invariant", lambda kind: False)
     with pytest.raises(AdjudgeError, match="by triton, and (numba|torch) would serve: set ADJUDGE_ATTENTION"):
         Engine("dummy:tiny-llama", batch_invariant=True)
     assert not Engine("dummy:tiny-llama").runner.batch_invariant
@@ -185,14 +186,14 @@ def test_a_models_layers_wait_for_no_number(model: str, monkeypatch: pytest.Monk
             return func(*args, **(kwargs or {}))
 
     engine = Engine(model, kv_cache_gb=0.01)
-    decode = engine.runner._decode
+    decode = engine.runner.decode
     monkeypatch.setattr(engine.runner, "attend", lambda _, query, *given, **how: torch.zeros_like(query))
 
     def watched(*inputs: Any) -> torch.Tensor:
         with Watch():
             return decode(*inputs)
 
-    monkeypatch.setattr(engine.runner, "_decode", watched)
+    monkeypatch.setattr(engine.runner, "decode", watched)
     engine.score(PROMPTS, ["1", "2"])
     assert not waited
 

@@ -14,10 +14,10 @@ from adjudge.engine.errors import NotServing
 from adjudge.engine.face import EngineFace
 from adjudge.engine.remote.remote_engine import RemoteEngine
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.shared import SharedEngine
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.waiting import answered_by, check_wanted, overdue, unhurried, wanted
 from adjudge.engine.worker import Worker
+from adjudge.engine.worker_engine import SharedEngine
 from tests.engine.remote.peer import Peer
 
 

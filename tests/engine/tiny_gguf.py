@@ -9,7 +9,8 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter, RopeScalingType, TokenType
 from gguf.quants import quantize
 
-from adjudge.engine.models.dummy import ADDED, CHATML, SPECIAL, byte_characters
+from adjudge.engine.models.dummy import ADDED, CHATML, SPECIAL
+from adjudge.engine.text.token_bytes import byte_characters
 
 
 def write_gguf(

@@ -12,7 +12,8 @@ import torch
 from adjudge.engine.engine import Engine
 from adjudge.engine.models.sources import open_source, resolve
 from adjudge.engine.text.labels import LabelSet
-from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.engine.text.tokenizer import Tokenizer
+from adjudge.engine.tokens import Tokens
 from adjudge.training.bare_model import BareModel
 
 TINY = "dummy:tiny-llama"

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from adjudge.engine.text.tokenizer import Tokens
+from adjudge.engine.tokens import Tokens
 
 
 class Pack(msgspec.Struct, frozen=True):

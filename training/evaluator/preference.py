@@ -20,7 +20,7 @@ from transformers import AutoModelForSequenceClassification, TrainerCallback
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.models.reward_head import NAMES, RewardHead
 from adjudge.engine.models.sources import OpenModel
-from adjudge.engine.text.tokenizer import Tokens
+from adjudge.engine.tokens import Tokens
 from adjudge.rewards.judges.scalar import ScalarJudge
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item

@@ -12,7 +12,8 @@ from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.reward_head import RewardHead
 from adjudge.engine.text.labels import LabelSet
-from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.engine.text.tokenizer import Tokenizer
+from adjudge.engine.tokens import Tokens
 from adjudge.rewards.judges.asking import Question
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.kinds import kind_of, prepare

@@ -10,8 +10,9 @@ import msgspec
 
 from adjudge.engine.face import EngineFace
 from adjudge.engine.text.prompt import Prompt
-from adjudge.engine.text.tokenizer import Tokenizer, Tokens
+from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.engine.text.written_scores import AnswerFormat, written_answers
+from adjudge.engine.tokens import Tokens
 from adjudge.rewards.judges.asking import ANSWER
 from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.training.evolve.rationale import Rationale

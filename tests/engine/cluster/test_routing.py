@@ -15,7 +15,8 @@ from adjudge.engine.blocks import BlockPool
 from adjudge.engine.cluster import routing
 from adjudge.engine.cluster.routing import BLOCK, Lane, Route, Router, cut
 from adjudge.engine.engine import Engine
-from adjudge.engine.radix import RadixCache, Tokens
+from adjudge.engine.radix import RadixCache
+from adjudge.engine.tokens import Tokens
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.wire import pair_of

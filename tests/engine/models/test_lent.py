@@ -15,7 +15,8 @@ import torch
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
-from adjudge.engine.models.lent import Lent, content_fingerprint
+from adjudge.engine.models.fingerprints import content_fingerprint
+from adjudge.engine.models.lent import Lent, unwrapped
 from adjudge.engine.models.sources import open_source, resolve
 from adjudge.engine.models.weights import Weights
 from adjudge.kernels.prepacked_weights import prepacking_of
@@ -117,7 +118,7 @@ def test_sleeping_gives_the_cache_back_and_leaves_the_policys_weights_in_place()
     expected = engine.score(PROMPTS, LABELS)
     for _ in range(3):
         engine.sleep()
-        assert not engine.runner._layers and not engine.runner.weights._away
+        assert not engine.runner.layers and not engine.runner.weights._away
         assert [one.data_ptr() for one in model.parameters()] == places
         engine.wake()
         assert engine.score(PROMPTS, LABELS) == expected
@@ -237,9 +238,9 @@ def test_weights_that_merging_and_unmerging_has_rounded_are_other_weights() -> N
 
 def test_the_content_of_base_weights_is_their_identity_whatever_the_adapter_says() -> None:
     model, tokenizer = policy(), lent(policy()).tokenizer
-    before = content_fingerprint(model, tokenizer)
+    before = content_fingerprint(unwrapped(model), tokenizer)
     trained(model)
-    assert content_fingerprint(model, tokenizer) == before
+    assert content_fingerprint(unwrapped(model), tokenizer) == before
     with torch.no_grad():
         model.get_base_model().model.norm.weight[0] += 1
-    assert content_fingerprint(model, tokenizer) != before
+    assert content_fingerprint(unwrapped(model), tokenizer) != before

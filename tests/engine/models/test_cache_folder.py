@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.models.cache import Manifest, build, cache_root, entries, find
+from adjudge.engine.models.cache_folder import Manifest, build, cache_root, entries, find
 
 MANIFEST = Manifest("m", "m.gguf", "0" * 64, "f" * 64, 1)
 
 # Makes an entry in two halves; between them it waits for a line on its standard input.
 SLOW = """
 import sys
-from adjudge.engine.models.cache import Manifest, build
+from adjudge.engine.models.cache_folder import Manifest, build
 
 def make(folder):
     (folder / "weights").write_bytes(b"ha")

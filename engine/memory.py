@@ -1,4 +1,4 @@
-"""How much memory a host has to spare, and how the C library keeps what a step on CPU allocates and frees."""
+"""How much memory there is, on a host and for a KV cache, and how the C library keeps what a step on CPU frees."""
 
 from __future__ import annotations
 
@@ -8,10 +8,26 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+import torch
+
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT_BYTES = 1 << 30
+CPU_CACHE_BYTES = 4 << 30
+CACHE_SHARE = 0.8
+"""Of the memory that is free on a GPU; the rest is for what a step needs."""
+
+
+def cache_bytes(device: torch.device, kv_cache_gb: float | None) -> int:
+    """What a KV cache made now may have: `kv_cache_gb` (GiB), on a GPU a share of what is free there, or 4 GiB."""
+    if kv_cache_gb is not None:
+        return int(kv_cache_gb * (1 << 30))
+    if device.type != "cuda":
+        return CPU_CACHE_BYTES
+    torch.cuda.empty_cache()  # what torch holds and nobody uses would not count as free
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(CACHE_SHARE * free)
 
 
 def spare_memory() -> int | None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from adjudge.engine.choices import choices_of, field_meant
+from adjudge.engine.field_mistakes import choices_of, field_meant
 
 
 class Oven(msgspec.Struct, forbid_unknown_fields=True, tag="oven", rename={"heat": "heat-at"}):
