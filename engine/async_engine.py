@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from adjudge.engine.call import Call
+from adjudge.engine.batching.call import Call
 from adjudge.engine.checking import shown
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
@@ -27,9 +27,9 @@ from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.text import grammar
+from adjudge.engine.threads.worker import Deliver, Event, Piece, Ticket, Worker
+from adjudge.engine.threads.worker_engine import SharedEngine
 from adjudge.engine.waiting import answered_by, terms
-from adjudge.engine.worker import Deliver, Event, Piece, Ticket, Worker
-from adjudge.engine.worker_engine import SharedEngine
 
 if TYPE_CHECKING:
     from adjudge.engine.cluster.cluster_engine import ClusterEngine

@@ -15,37 +15,37 @@ from typing import Any
 import torch
 
 from adjudge.engine import trie
-from adjudge.engine.at_exit import step_under_way
-from adjudge.engine.blocks import BlockPool
-from adjudge.engine.call import Call
+from adjudge.engine.batching.call import Call
+from adjudge.engine.batching.prompt_reading import PromptReading
+from adjudge.engine.batching.reading import HiddenReader, Reader, ScoreJob
+from adjudge.engine.batching.scheduler import Scheduler
+from adjudge.engine.batching.step import Request, Step
+from adjudge.engine.batching.step_answers import answer
+from adjudge.engine.batching.writing import Writer, writers
 from adjudge.engine.checking import at_least
-from adjudge.engine.decode_graphs import check_recordable
 from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, EngineFailed, NotServing
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
-from adjudge.engine.forked import require_helpers
+from adjudge.engine.kv_cache.blocks import BlockPool
+from adjudge.engine.kv_cache.radix import RadixCache
 from adjudge.engine.models.adapters import Base, check_base
 from adjudge.engine.models.config import end_ids
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.models.lent import Lent
 from adjudge.engine.models.reward_head import RewardHead
 from adjudge.engine.models.sources import OpenModel, open_source, resolve
-from adjudge.engine.prompt_reading import PromptReading
-from adjudge.engine.radix import RadixCache
-from adjudge.engine.reading import HiddenReader, Reader, ScoreJob
-from adjudge.engine.runner import Runner
+from adjudge.engine.running.decode_graphs import check_recordable
+from adjudge.engine.running.runner import Runner
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.scheduler import Scheduler
 from adjudge.engine.score import Score
-from adjudge.engine.step import Request, Step
-from adjudge.engine.step_answers import answer
 from adjudge.engine.text.grammar import Grammars
 from adjudge.engine.text.labels import LabelSet
 from adjudge.engine.text.tokenizer import Tokenizer
+from adjudge.engine.threads.at_exit import step_under_way
+from adjudge.engine.threads.forked import require_helpers
+from adjudge.engine.threads.turns import Turns
 from adjudge.engine.tokens import Tokens
-from adjudge.engine.turns import Turns
-from adjudge.engine.writing import Writer, writers
 from adjudge.kernels.surroundings import undisturbed
 
 GPU_BATCH_TOKENS = 8192

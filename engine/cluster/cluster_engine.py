@@ -25,7 +25,7 @@ from adjudge.engine.models.sources import open_tokenizer, resolve
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.text.grammar import Grammars
 from adjudge.engine.text.tokenizer import Tokenizer
-from adjudge.engine.worker import Event, until_end
+from adjudge.engine.threads.worker import Event, until_end
 
 
 class ClusterEngine(EngineFace):

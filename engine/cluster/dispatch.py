@@ -20,8 +20,8 @@ from adjudge.engine.cluster.replica import Done, NotOpen, Opened, Verb
 from adjudge.engine.cluster.routing import Lane
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NotServing, QueueFull, first_of
 from adjudge.engine.face import Stats
-from adjudge.engine.loop_thread import LoopThread, T, Work
-from adjudge.engine.worker import Deliver, Event, Piece
+from adjudge.engine.threads.loop_thread import LoopThread, T, Work
+from adjudge.engine.threads.worker import Deliver, Event, Piece
 
 TRIES = 3
 """Replicas that may be lost with a request before it is given up; before the last one it is sent by itself."""

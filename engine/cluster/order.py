@@ -15,9 +15,9 @@ from adjudge.engine.embedding import Embedding
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.text.labels import LabelSet
+from adjudge.engine.threads.worker import Deliver, Piece
 from adjudge.engine.tokens import Tokens
 from adjudge.engine.waiting import Terms, terms
-from adjudge.engine.worker import Deliver, Piece
 
 Lengths = tuple[int, int]
 """Of a text so far: characters, tokens."""

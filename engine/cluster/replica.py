@@ -15,8 +15,8 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.fingerprints import folder_fingerprint
 from adjudge.engine.models.reward_head import RewardHead
+from adjudge.engine.threads.worker import Event
 from adjudge.engine.tokens import Tokens
-from adjudge.engine.worker import Event
 
 Verb = Literal["score", "generate", "embed"]
 """What a replica is asked for."""

@@ -15,8 +15,8 @@ from adjudge.engine.http.errors import HttpError, blame, no_answer
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.text_request import UNREAD, Unread
 from adjudge.engine.model_reward import ModelReward
+from adjudge.engine.threads.worker import Piece
 from adjudge.engine.tokens import Tokens
-from adjudge.engine.worker import Piece
 
 Given = str | list[str | int | list[int]]
 """A text, token ids, or a list of one of the two."""

@@ -18,7 +18,7 @@ from adjudge.engine.http.limits import MOST_LOGPROBS
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.spelling import Spelling
 from adjudge.engine.http.text_request import TextRequest, Usage
-from adjudge.engine.worker import Piece
+from adjudge.engine.threads.worker import Piece
 
 Event = tuple[int, Completion] | Piece
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from threading import Lock
 from typing import Any
 
-from adjudge.engine.forked import Renewed
+from adjudge.engine.threads.forked import Renewed
 
 _lock, _silence = Renewed(Lock), contextlib.ExitStack()
 _inside = 0

@@ -11,13 +11,13 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Any
 
-from adjudge.engine.call import Call
+from adjudge.engine.batching.call import Call
 from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.face import Stats
-from adjudge.engine.loop_thread import LoopThread
 from adjudge.engine.remote.questions import Question
 from adjudge.engine.remote.transport import NoAnswer, Refused, Transport
 from adjudge.engine.score import Reason
+from adjudge.engine.threads.loop_thread import LoopThread
 
 _log = logging.getLogger("adjudge")
 

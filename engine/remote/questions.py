@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from adjudge.engine.call import Call
+from adjudge.engine.batching.call import Call
+from adjudge.engine.batching.reading import ScoreJob
 from adjudge.engine.completion import Completion, FinishReason
-from adjudge.engine.reading import ScoreJob
 from adjudge.engine.remote.pooling import Pooling
 from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text
 from adjudge.engine.sampling import Sampling

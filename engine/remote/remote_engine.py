@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from adjudge.engine.call import Call
+from adjudge.engine.batching.call import Call
 from adjudge.engine.checking import at_least
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import AdjudgeError, RemoteError

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from adjudge.engine.errors import PromptError
-from adjudge.engine.forked import Renewed
 from adjudge.engine.sampling import FORMS, Sampling
 from adjudge.engine.text import grammar_trial
 from adjudge.engine.text.tokenizer import ids_of, is_sign
+from adjudge.engine.threads.forked import Renewed
 
 log = logging.getLogger("adjudge")
 

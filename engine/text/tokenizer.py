@@ -14,10 +14,10 @@ from tokenizers import Tokenizer as BackendTokenizer
 
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import ModelUnsupported, PromptError
-from adjudge.engine.forked import Renewed
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.text.chat_template import ChatTemplate
 from adjudge.engine.text.prompt import Message, Prompt, Segment, mark_data, place_data
+from adjudge.engine.threads.forked import Renewed
 from adjudge.engine.tokens import Tokens
 from adjudge.engine.waiting import check_wanted
 

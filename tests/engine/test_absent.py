@@ -12,8 +12,8 @@ from adjudge.engine.remote.remote_engine import RemoteEngine
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import Tokenizer
-from adjudge.engine.worker import Worker
-from adjudge.engine.worker_engine import SharedEngine
+from adjudge.engine.threads.worker import Worker
+from adjudge.engine.threads.worker_engine import SharedEngine
 from tests.engine.remote.peer import Peer
 
 MESSAGES = [

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from adjudge.engine.async_engine import Answers, AsyncEngine, in_order
+from adjudge.engine.batching.writing import Writer
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, LabelError, NotServing, PromptError, QueueFull
@@ -23,9 +24,8 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.text import grammar
 from adjudge.engine.text.growing_text import GrowingText
 from adjudge.engine.text.prompt import Prompt
-from adjudge.engine.worker import Piece, Worker
-from adjudge.engine.worker_engine import SharedEngine
-from adjudge.engine.writing import Writer
+from adjudge.engine.threads.worker import Piece, Worker
+from adjudge.engine.threads.worker_engine import SharedEngine
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.verdict import Pair
 from tests.engine.reward_models import save_reward_model

@@ -9,10 +9,10 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from adjudge.engine import probe
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.dummy import tiny_config
+from adjudge.engine.running import probe
 from adjudge.kernels.attention_library import AttentionKind
 from tests.engine.reference import next_logprobs, open_reference
 from tests.engine.tiny import DIGITS, TINY, prompts_sharing_stems

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from adjudge.engine import writing
+from adjudge.engine.batching import writing
+from adjudge.engine.batching.scheduler import SHARE
 from adjudge.engine.choosing import Wish, choose
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, PromptError, QueueFull
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.scheduler import SHARE
 from tests.engine.reference import open_reference
 from tests.engine.tiny import DIGITS, TINY, message, plain_prompts, pool_gb
 

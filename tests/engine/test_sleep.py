@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from adjudge.engine import memory, runner
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.models.adapters import attach
-from adjudge.engine.packed_decoder import PROBE_BLOCKS
+from adjudge.engine.running import memory, runner
+from adjudge.engine.running.packed_decoder import PROBE_BLOCKS
 from adjudge.kernels.paged_kv import PagedKV
 from tests.engine.adapted import (
     EMBEDDING,

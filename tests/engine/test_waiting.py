@@ -15,9 +15,9 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.remote.remote_engine import RemoteEngine
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.text.prompt import Message, Prompt, Segment
+from adjudge.engine.threads.worker import Worker
+from adjudge.engine.threads.worker_engine import SharedEngine
 from adjudge.engine.waiting import answered_by, check_wanted, overdue, unhurried, wanted
-from adjudge.engine.worker import Worker
-from adjudge.engine.worker_engine import SharedEngine
 from tests.engine.remote.peer import Peer
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from adjudge.engine.head import Head
+from adjudge.engine.running.head import Head
 from adjudge.kernels import LabelSetError, restricted_logprobs
 from adjudge.kernels.restricted_head_arguments import Labels, lay_out
 from tests.kernels.absent_device import AbsentDevice, number_memory

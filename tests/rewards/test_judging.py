@@ -13,10 +13,10 @@ import pytest
 
 from adjudge.engine import waiting
 from adjudge.engine.async_engine import AsyncEngine
+from adjudge.engine.batching.step import Request
 from adjudge.engine.engine import Engine
 from adjudge.engine.http import service as service_module
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.step import Request
 from adjudge.rewards import judging as module
 from adjudge.rewards import judging_requests
 from adjudge.rewards.judges.aspects import HANNA, Aspect

@@ -14,8 +14,8 @@ from scipy import stats
 from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import TrainerCallback
 
-from adjudge.engine.head import FINAL_NORMS
 from adjudge.engine.models.sources import OpenModel
+from adjudge.engine.running.head import FINAL_NORMS
 from adjudge.training.evaluator.fitting import Batch, Task, fit
 from adjudge.training.evaluator.packing import Pack, packed, padded, shares, stacked
 from adjudge.training.evaluator.questions import (

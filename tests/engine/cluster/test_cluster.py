@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from adjudge import AdjudgeError, ClusterEngine, Engine, Labels, Pair, PairwiseJudge
 from adjudge.cli import app
-from adjudge.engine.call import Call
+from adjudge.engine.batching.call import Call
 from adjudge.engine.cluster import fleet
 from adjudge.engine.cluster.async_cluster import AsyncClusterEngine
 from adjudge.engine.cluster.ray_session import RaySession
@@ -27,8 +27,8 @@ from adjudge.engine.cluster.replica import Replica, State
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import NotServing, PromptError
 from adjudge.engine.model_reward import ModelReward
+from adjudge.engine.threads.worker import Piece
 from adjudge.engine.waiting import wanted
-from adjudge.engine.worker import Piece
 from tests.engine.reward_models import save_reward_model
 from tests.engine.tiny import TINY
 from tests.jsonl import write_lines

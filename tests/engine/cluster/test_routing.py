@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.engine import trie
-from adjudge.engine.blocks import BlockPool
 from adjudge.engine.cluster import routing
 from adjudge.engine.cluster.routing import BLOCK, Lane, Route, Router, cut
 from adjudge.engine.engine import Engine
-from adjudge.engine.radix import RadixCache
+from adjudge.engine.kv_cache.blocks import BlockPool
+from adjudge.engine.kv_cache.radix import RadixCache
 from adjudge.engine.tokens import Tokens
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.row_files import read_rows

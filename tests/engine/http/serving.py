@@ -17,11 +17,11 @@ import pytest
 import torch
 
 from adjudge.engine.async_engine import AsyncEngine
+from adjudge.engine.batching.step import Step
 from adjudge.engine.engine import Engine
 from adjudge.engine.http.app import create_app
 from adjudge.engine.http.limits import Limits
 from adjudge.engine.http.server import Server, address_of, listen
-from adjudge.engine.step import Step
 from adjudge.engine.waiting import check_wanted
 
 MODEL = "dummy:tiny-llama"

@@ -17,11 +17,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
-from adjudge.engine import runner
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelUnsupported
 from adjudge.engine.models.reward_head import RewardHead
+from adjudge.engine.running import runner
 from tests.engine.reward_models import (
     change_before_first_step,
     own_reward,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from adjudge import Labels, PairwiseJudge, RemoteEngine
-from adjudge.engine.call import Call
+from adjudge.engine.batching.call import Call
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.face import Stats

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from adjudge.engine.call import Call
+from adjudge.engine.batching.call import Call
+from adjudge.engine.batching.step import Request
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.models.reward_head import RewardHead
 from adjudge.engine.score import Score
-from adjudge.engine.step import Request
 from adjudge.engine.text.labels import LabelSet
 from adjudge.engine.tokens import Tokens
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from adjudge.engine.batching.prompt_reading import SpanReader, read_tokens
+from adjudge.engine.batching.reading import HiddenReader, Reader, ScoreJob
+from adjudge.engine.batching.step import Step
+from adjudge.engine.batching.writing import Writer, write
 from adjudge.engine.face import Stats
-from adjudge.engine.prompt_reading import SpanReader, read_tokens
-from adjudge.engine.reading import HiddenReader, Reader, ScoreJob
-from adjudge.engine.runner import Runner
-from adjudge.engine.step import Step
-from adjudge.engine.writing import Writer, write
+from adjudge.engine.running.runner import Runner
 from adjudge.kernels.paged_kv import to_device
 
 ROWS_OF_LOGITS = 64

@@ -12,7 +12,7 @@ import torch
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.turns import Turns
+from adjudge.engine.threads.turns import Turns
 from tests.engine.tiny import DIGITS, TINY, prompts_sharing_stems
 
 HOW: dict[str, Any] = {"max_tokens": 6, "seeds": [1, 2, 3, 4], "ignore_eos": True}

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported, reason
-from adjudge.engine.head import Head
 from adjudge.engine.models.config import mixes_tokens
 from adjudge.engine.models.reward_head import RewardHead
-from adjudge.engine.packed_decoder import PackedDecoder
+from adjudge.engine.running.head import Head
+from adjudge.engine.running.packed_decoder import PackedDecoder
 from adjudge.kernels.attention import is_batch_invariant
 from adjudge.kernels.paged_kv import PagedBatch, PagedSequence
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from adjudge.engine.radix import Node, RadixCache
+from adjudge.engine.kv_cache.radix import Node, RadixCache
 from adjudge.engine.tokens import Tokens
 from adjudge.kernels.paged_kv import PagedBatch, PagedSequence, to_device
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from adjudge.engine.blocks import BlockPool, OutOfBlocks
+from adjudge.engine.kv_cache.blocks import BlockPool, OutOfBlocks
 from adjudge.engine.tokens import Tokens
 from adjudge.engine.trie import common_prefix
 

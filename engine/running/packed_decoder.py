@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from adjudge.engine.invariance import Invariance
 from adjudge.engine.models.config import fix_rope, head_width
-from adjudge.engine.packed_attention import APART, ATTENTION, compile_between, running, set_apart
+from adjudge.engine.running.invariance import Invariance
+from adjudge.engine.running.packed_attention import APART, ATTENTION, compile_between, running, set_apart
 from adjudge.kernels.activations import make_activations_invariant
 from adjudge.kernels.attention import attention_backend, attention_block_size, paged_attention
 from adjudge.kernels.attention_library import AttentionKind

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from adjudge.engine import memory, runner
 from adjudge.engine.engine import Engine
+from adjudge.engine.running import memory, runner
 from adjudge.kernels import prepacked_weights
 from adjudge.kernels.linear import agreeing_rows, prepacking_agrees
 from adjudge.kernels.prepacked_weights import prepacking_of

@@ -20,7 +20,7 @@ import torch
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import ModelUnsupported
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROMPTS = [[(7 * n + m) % 251 for n in range(5 + 9 * m)] for m in range(4)]
 
 

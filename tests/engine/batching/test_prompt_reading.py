@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from adjudge.engine.async_engine import AsyncEngine
+from adjudge.engine.batching.prompt_reading import SPAN
 from adjudge.engine.completion import Completion, TokenLogprob
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import PromptError
-from adjudge.engine.prompt_reading import SPAN
 from tests.engine.reference import open_reference
 from tests.engine.tiny import TINY, pool_gb
 

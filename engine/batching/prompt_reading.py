@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import msgspec
 import torch
 
+from adjudge.engine.batching.step import Request
 from adjudge.engine.choosing import likeliest, log_sums
 from adjudge.engine.completion import Completion, TokenLogprob
-from adjudge.engine.step import Request
 from adjudge.engine.tokens import Tokens
 
 SPAN, MOST_SPANS = 256, 64

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from adjudge.engine.step import Request
+from adjudge.engine.batching.step import Request
 from adjudge.engine.tokens import Tokens
 from adjudge.engine.waiting import Terms, terms
 

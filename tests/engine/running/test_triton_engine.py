@@ -19,18 +19,18 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from adjudge.engine import head, invariance, probe, runner
-from adjudge.engine.decode_graphs import DecodeGraphs, Run
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
-from adjudge.engine.invariance import invariant_means
-from adjudge.engine.packed_decoder import PackedDecoder
+from adjudge.engine.running import head, invariance, probe, runner
+from adjudge.engine.running.decode_graphs import DecodeGraphs, Run
+from adjudge.engine.running.invariance import invariant_means
+from adjudge.engine.running.packed_decoder import PackedDecoder
 from adjudge.kernels.paged_kv import PagedBatch, PagedSequence
 from adjudge.kernels.restricted_head_arguments import Head
 from adjudge.kernels.vocabulary_logits import vocabulary_logits
 from tests.kernels.interpreter import hasten
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 STEM = [(7 * n) % 251 for n in range(37)]
 PROMPTS = [[*STEM, n, 3] for n in range(3)] + [[*STEM[:21], 9], [5]]  # siblings that part inside a block, and others
 

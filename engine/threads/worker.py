@@ -12,15 +12,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from adjudge.engine.call import Call
+from adjudge.engine.batching.call import Call
+from adjudge.engine.batching.writing import Writer
 from adjudge.engine.completion import Completion, TokenLogprob
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import NotServing
-from adjudge.engine.forked import require_process
 from adjudge.engine.score import Score
+from adjudge.engine.threads.forked import require_process
 from adjudge.engine.waiting import ENDED, Terms
-from adjudge.engine.writing import Writer
 
 Result = TypeVar("Result")
 

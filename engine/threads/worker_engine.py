@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Any
 
-from adjudge.engine.call import Call
+from adjudge.engine.batching.call import Call
 from adjudge.engine.engine_around import EngineAround
-from adjudge.engine.worker import Event, Ticket, Worker, until_end
+from adjudge.engine.threads.worker import Event, Ticket, Worker, until_end
 
 
 class SharedEngine(EngineAround):

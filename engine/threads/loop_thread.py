@@ -11,7 +11,7 @@ from threading import Lock, Thread
 from typing import Any, TypeVar
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.forked import require_process
+from adjudge.engine.threads.forked import require_process
 
 T = TypeVar("T")
 

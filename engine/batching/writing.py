@@ -9,12 +9,12 @@ from functools import partial
 
 import torch
 
-from adjudge.engine.call import Call
+from adjudge.engine.batching.call import Call
+from adjudge.engine.batching.prompt_reading import PromptReading
+from adjudge.engine.batching.step import Request
 from adjudge.engine.choosing import Wish, choose_each, likeliest, log_sums, uniform
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
-from adjudge.engine.prompt_reading import PromptReading
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.step import Request
 from adjudge.engine.text.grammar import Form, Grammars
 from adjudge.engine.text.growing_text import GrowingText
 from adjudge.engine.text.tokenizer import Tokenizer

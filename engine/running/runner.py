@@ -12,16 +12,16 @@ from typing import Any
 
 import torch
 
-from adjudge.engine.decode_graphs import CudaRecorder, DecodeGraphs
+from adjudge.engine.batching.step import Step
 from adjudge.engine.errors import AdjudgeError, EngineFailed, ModelUnsupported, reason
-from adjudge.engine.head import Head
-from adjudge.engine.memory import cache_bytes, give_back_freed_memory, keep_freed_memory, spare_memory
 from adjudge.engine.models.adapters import Adapter, attach, read_adapter, without_base
 from adjudge.engine.models.reward_head import RewardHead
 from adjudge.engine.models.weights import Weights
-from adjudge.engine.packed_decoder import PackedDecoder
-from adjudge.engine.probe import check_isolation, check_layers, read_head
-from adjudge.engine.step import Step
+from adjudge.engine.running.decode_graphs import CudaRecorder, DecodeGraphs
+from adjudge.engine.running.head import Head
+from adjudge.engine.running.memory import cache_bytes, give_back_freed_memory, keep_freed_memory, spare_memory
+from adjudge.engine.running.packed_decoder import PackedDecoder
+from adjudge.engine.running.probe import check_isolation, check_layers, read_head
 from adjudge.kernels.linear import BatchInvariantLinear
 from adjudge.kernels.paged_kv import PagedKV, to_device
 from adjudge.kernels.prepacked_weights import keep_prepacked

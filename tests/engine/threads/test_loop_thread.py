@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError
 import pytest
 
 from adjudge.engine.errors import AdjudgeError, NotServing
-from adjudge.engine.loop_thread import LoopThread
+from adjudge.engine.threads.loop_thread import LoopThread
 
 
 async def nothing() -> None:

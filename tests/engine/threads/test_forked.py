@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import torch
 
-from adjudge.engine import at_exit
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.models import quiet
 from adjudge.engine.text.tokenizer import LONG
+from adjudge.engine.threads import at_exit
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 

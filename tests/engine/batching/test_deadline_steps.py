@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from adjudge.engine.blocks import BlockPool
+from adjudge.engine.batching.scheduler import MANY, Scheduler
+from adjudge.engine.batching.step import Request, Step
 from adjudge.engine.engine import Engine
-from adjudge.engine.radix import RadixCache
+from adjudge.engine.kv_cache.blocks import BlockPool
+from adjudge.engine.kv_cache.radix import RadixCache
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.scheduler import MANY, Scheduler
-from adjudge.engine.step import Request, Step
 
 TOKEN = 0.01
 LENGTH = 300

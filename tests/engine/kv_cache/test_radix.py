@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.engine import radix, trie
-from adjudge.engine.blocks import BlockPool, OutOfBlocks
-from adjudge.engine.radix import Node, RadixCache
-from adjudge.engine.reading import Reader
-from adjudge.engine.scheduler import PATIENCE, Scheduler
-from adjudge.engine.step import Request, Step
+from adjudge.engine import trie
+from adjudge.engine.batching.reading import Reader
+from adjudge.engine.batching.scheduler import PATIENCE, Scheduler
+from adjudge.engine.batching.step import Request, Step
+from adjudge.engine.kv_cache import radix
+from adjudge.engine.kv_cache.blocks import BlockPool, OutOfBlocks
+from adjudge.engine.kv_cache.radix import Node, RadixCache
 
 Tokens = tuple[int, ...]
 batches = st.lists(
@@ -304,7 +305,7 @@ def test_under_pressure_a_prefix_is_used_before_it_is_evicted(monkeypatch: pytes
     """The pool holds one prefix and little more: in the order of arrival each would be computed each time."""
     blocks = 1 + 11
     assert run_all(RadixCache(BlockPool(blocks, 4)), interleaved(3, 6), 40) == 3 * 32 + 18 * 2
-    monkeypatch.setattr("adjudge.engine.scheduler.LOOK_AHEAD", 1)
+    monkeypatch.setattr("adjudge.engine.batching.scheduler.LOOK_AHEAD", 1)
     assert run_all(RadixCache(BlockPool(blocks, 4)), interleaved(3, 6), 40) == 18 * 34
 
 

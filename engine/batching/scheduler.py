@@ -9,10 +9,10 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection
 
-from adjudge.engine.blocks import OutOfBlocks
+from adjudge.engine.batching.step import Request, Step
 from adjudge.engine.errors import CallTooLarge, QueueFull
-from adjudge.engine.radix import RadixCache
-from adjudge.engine.step import Request, Step
+from adjudge.engine.kv_cache.blocks import OutOfBlocks
+from adjudge.engine.kv_cache.radix import RadixCache
 
 LOOK_AHEAD = 32
 """How many of the queue are looked at for the longest prefix in the cache."""

@@ -20,7 +20,7 @@ from adjudge.engine.errors import ModelUnsupported
 from adjudge.kernels.linear import BatchInvariantLinear
 
 if TYPE_CHECKING:
-    from adjudge.engine.packed_decoder import PackedDecoder
+    from adjudge.engine.running.packed_decoder import PackedDecoder
     from adjudge.kernels.paged_kv import PagedBatch
 
 ATTENTION = "adjudge_paged"

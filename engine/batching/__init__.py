@@ -1,0 +1,1 @@
+"""Continuous batching: what calls ask for, step by step."""

@@ -1,0 +1,1 @@
+"""The KV cache: a radix tree over blocks."""

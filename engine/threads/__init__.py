@@ -1,0 +1,1 @@
+"""Many threads, tasks and processes over one engine."""
