@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.threads.forked import Renewed
 from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
 from adjudge.rewards.layer import Around, inside
@@ -19,7 +20,7 @@ _log = logging.getLogger("adjudge")
 
 _UNDER_WAY: list[Colocated] = []
 """The reward of each call now under way: their engines stay awake."""
-_CHANGING = Lock()
+_CHANGING = Renewed(Lock)
 
 
 class Colocated(Around):
@@ -48,17 +49,17 @@ class Colocated(Around):
     @contextmanager
     def awake(self) -> Iterator[None]:
         """Within the block (of this thread or task) it is as in a call: engines awake, the policy's weights lent."""
-        with _CHANGING:
+        with _CHANGING.here:
             _UNDER_WAY.append(self)
         try:
-            with _CHANGING:
+            with _CHANGING.here:
                 for engine in self.engines:
                     if hasattr(engine, "wake"):
                         engine.wake()
             with nullcontext() if self.policy is None else self.policy.lent():
                 yield
         finally:
-            with _CHANGING:
+            with _CHANGING.here:
                 _UNDER_WAY.remove(self)
                 if self.sleep:
                     self._put_to_sleep()

@@ -22,6 +22,7 @@ from adjudge.engine.running.head import Head
 from adjudge.engine.running.memory import cache_bytes, give_back_freed_memory, keep_freed_memory, spare_memory
 from adjudge.engine.running.packed_decoder import PackedDecoder
 from adjudge.engine.running.probe import check_isolation, check_layers, read_head
+from adjudge.engine.threads.forked import Renewed
 from adjudge.kernels.linear import BatchInvariantLinear
 from adjudge.kernels.paged_kv import PagedKV, to_device
 from adjudge.kernels.prepacked_weights import keep_prepacked
@@ -31,7 +32,7 @@ PREPACKED_BYTES, PREPACKED_SHARE = 2 << 30, 1 / 8
 MOST_GB = 10_000
 MOST_BLOCKS = 1 << 24
 """Of which each has its entry in Python, used or not."""
-_making = Lock()
+_making = Renewed(Lock)
 """One cache of the process is made at a time, so that each is sized to what the others have left."""
 
 
@@ -193,7 +194,7 @@ class Runner(PackedDecoder):
     @torch.inference_mode()
     def _make_cache(self) -> None:
         """The whole cache, or none of it. Raises ModelUnsupported where it does not fit, and what `_room` raises."""
-        with _making:
+        with _making.here:
             self.blocks = self._room()
             try:
                 self.layers = {
