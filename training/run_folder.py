@@ -20,6 +20,7 @@ FREE = ("output", "logging")
 """What may be otherwise in a recipe when its run goes on: where it is, and what is written down of it."""
 REACHED_BY = ("url", "max_concurrency", "timeout", "retries")
 """How a server is asked, which may be otherwise too: it is the same model at another address."""
+STEPS = "optimiser.steps"
 COMPLETIONS = "completions"
 """Where TRL keeps what a policy wrote."""
 BESIDE = ("kind", "prompts", "rows", "files", "start", "weights")
@@ -134,7 +135,10 @@ class RunFolder(msgspec.Struct, frozen=True):
                 raise AdjudgeError(f"{text} is in the folder of this run, which forgets it: name another output")
 
     def check(self, resume: bool, overwrite: bool, record: Mapping[str, Any]) -> None:
-        """Raise AdjudgeError where an earlier run stands in the way, or is of another recipe than the one to resume."""
+        """Raise AdjudgeError where an earlier run stands in the way, or is of another recipe than the one to resume.
+
+        More steps are no other recipe where no step depends on how many there are.
+        """
         if overwrite:
             return
         if not self.recipe.exists():
@@ -153,10 +157,11 @@ class RunFolder(msgspec.Struct, frozen=True):
         except (OSError, ValueError) as error:
             raise AdjudgeError(f"cannot read {self.recipe} ({reason(error)}): begin anew with --overwrite") from error
         now = json.loads(msgspec.json.encode({**record, **{name: earlier.get(name) for name in FREE}}))
-        if (changed := first_difference(earlier, now)) is not None:
+        if (changed := first_difference(_lengthened(earlier, now), now)) is not None:
+            longer = " (it can be raised where the rate is constant, without a warmup)" * (changed == STEPS)
             raise AdjudgeError(
-                f"{changed} is not what the run in {self.path} began with: put it back, name another output, or begin"
-                " anew with --overwrite"
+                f"{changed} is not what the run in {self.path} began with{longer}: put it back, name another output, or"
+                " begin anew with --overwrite"
             )
 
     def begin(self, record: Mapping[str, Any], *, resume: bool) -> None:
@@ -224,6 +229,20 @@ def first_difference(one: Any, other: Any, name: str = "") -> str | None:
                 return found
         return None
     return None if one == other else name
+
+
+def _lengthened(earlier: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """The earlier record with the steps of this one, where it could have had them: its own are the first of those."""
+    before, after = earlier.get("optimiser"), now.get("optimiser")
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        return earlier
+    steps, more = before.get("steps"), after.get("steps")
+    constant = before.get("schedule") == "constant" and not before.get("warmup")
+    if not (constant and isinstance(steps, int) and isinstance(more, int) and steps < more):
+        return earlier
+    if steps % before.get("iterations", 1):  # it ended amid completions that several steps share
+        return earlier
+    return {**earlier, "optimiser": {**before, "steps": more}}
 
 
 def _wherever(table: dict[str, Any]) -> dict[str, Any]:

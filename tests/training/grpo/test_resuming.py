@@ -61,6 +61,34 @@ def test_a_finished_run_is_resumed_to_what_it_was_and_held_out_prompts_leave_tra
     assert curve(train_grpo(recipe, resume=True, reward=Vowels()).folder) == often
 
 
+def test_a_finished_run_goes_on_to_more_steps_as_one_of_so_many_would_have(tmp_path: Path) -> None:
+    def recipe(folder: str, **optimiser: Any) -> Any:
+        return tiny_recipe(tmp_path / folder, data={"held_out": 1}, optimiser={"beta": 0.04, "steps": 5, **optimiser})
+
+    def trained(folder: RunFolder) -> list[dict[str, Any]]:  # an epoch is rounded by how many steps there are
+        return [{**line, "epoch": 0} for line in curve(folder) if line["split"] == "train"]
+
+    whole = train_grpo(recipe("whole"), reward=Vowels())
+    assert train_grpo(recipe("short", steps=3), reward=Vowels()).step == 3
+    longer = train_grpo(recipe("short"), resume=True, reward=Vowels())
+    assert longer.step == 5 and trained(longer.folder) == trained(whole.folder)
+    assert [line["step"] for line in curve(longer.folder) if line["split"] == "held_out"] == [0, 3, 5]
+    one, other = weights(whole.folder.policy), weights(longer.folder.policy)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    for changed in ({"steps": 4}, {"steps": 9, "schedule": "linear"}):
+        with pytest.raises(AdjudgeError, match=r"optimiser\.(steps|schedule) is not what the run in .* began with"):
+            train_grpo(recipe("short", **changed), resume=True, reward=Vowels())
+
+
+@pytest.mark.parametrize("optimiser", [{"schedule": "linear"}, {"warmup": 0.5}, {"iterations": 2}])
+def test_a_run_whose_steps_depend_on_how_many_there_are_does_not_go_on_to_more(
+    tmp_path: Path, optimiser: dict[str, Any]
+) -> None:
+    train_grpo(tiny_recipe(tmp_path, optimiser={"steps": 1, **optimiser}), reward=Vowels())
+    with pytest.raises(AdjudgeError, match=r"optimiser\.steps is not what .* began with .it can be raised where"):
+        train_grpo(tiny_recipe(tmp_path, optimiser={"steps": 3, **optimiser}), resume=True, reward=Vowels())
+
+
 def test_a_run_is_resumed_by_its_own_recipe_only(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         train_grpo(tiny_recipe(tmp_path), reward=Vowels(), callbacks=[KillAfter(3)])
