@@ -131,8 +131,9 @@ class Item(msgspec.Struct, frozen=True):
 
     `reference` is another answer to the prompt, `reviews` what the reader whose taste decides wrote before, and
     `rubric` what this very text is to be graded by (a dict as files have it becomes one: see `rubric_of`), for judges
-    that use them; so are the text's `genre`, in words of any language, and `task`. Raises AdjudgeError for a text that
-    is no string, and what is no rubric.
+    that use them; so are the text's `genre`, in words of any language, and `task`. `columns` are further ones of its
+    row, by their names, for judges of one's own. Raises AdjudgeError for a text that is no string, and what is no
+    rubric.
     """
 
     prompt: str
@@ -143,6 +144,7 @@ class Item(msgspec.Struct, frozen=True):
     task: WritingTask | None = None
     reviews: tuple[Review, ...] = ()
     rubric: Rubric | None = None
+    columns: Mapping[str, Any] = {}
 
     def __post_init__(self) -> None:
         place = f'item "{self.id}"'

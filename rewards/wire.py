@@ -100,20 +100,24 @@ def _gathered(together: Sequence[Row]) -> Row:
 
 
 def item_of(row: Row, number: int, reads: Iterable[str] = ()) -> Item:
-    """The item of a row, with what `reads` names of `READERS`; its id is the row's number where it has none."""
+    """The item of a row, with what `reads` names; its id is the row's number where it has none.
+
+    What is not one of `READERS` is a column of its `columns`, which each row must have.
+    """
     judge = "a judge of single texts; pairs have story_a and story_b"
     return Item(
         prompt=row.text("prompt", judge),
         response=row.text("response", judge),
         id=id_of(row, number),
         reference=row.optional_text("reference", judge),
-        **{field: READERS[field][1](row) for field in reads},
+        columns={name: _column(row, name) for name in reads if name not in READERS},
+        **{field: READERS[field][1](row) for field in reads if field in READERS},
     )
 
 
 def columns_read(reads: Iterable[str]) -> list[str]:
-    """The columns that say what `reads` names of `READERS`."""
-    return [column for field in reads for column in READERS[field][0]]
+    """The columns that say what `reads` names: those of `READERS`, and its own."""
+    return [column for field in reads for column in (READERS[field][0] if field in READERS else (field,))]
 
 
 def example_of(row: Row) -> Example:
@@ -177,6 +181,12 @@ def labels_of(row: Row, labels: Sequence[str] | None) -> tuple[str, ...]:
     if not own or not isinstance(own, (list, tuple)) or not all(isinstance(label, str) for label in own):
         raise AdjudgeError(f'{row.place}: "labels" is missing or not a list of strings (or give --labels for all rows)')
     return tuple(own)
+
+
+def _column(row: Row, name: str) -> Any:
+    if name not in row.columns:
+        raise row.without(name, "its judge reads it")
+    return encodable(row.columns[name])
 
 
 def _task(row: Row) -> str | None:

@@ -36,6 +36,7 @@ from adjudge.rewards.judges.asking import (
 )
 from adjudge.rewards.judges.template import Data, Layout, Template
 from adjudge.rewards.kept_answers import KeptAnswers
+from adjudge.rewards.rows import encodable
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention, each_of
 
 Subject = TypeVar("Subject", Pair, Item)
@@ -358,4 +359,4 @@ def _clean(value: Any) -> Any:
         return msgspec.structs.replace(value, **{name: _clean(field) for name, field in fields.items()})
     if isinstance(value, tuple):
         return tuple(map(_clean, value))
-    return value
+    return encodable(value) if isinstance(value, (Mapping, list)) else value

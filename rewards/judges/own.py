@@ -21,11 +21,14 @@ from adjudge.rewards.judges.kinds import KINDS, Kind, Open, Options, kind_name
 from adjudge.rewards.judges.options import ASKING, REASONING, as_taken, how_of
 from adjudge.rewards.judges.template import Template, flowing
 from adjudge.rewards.verdict import Item, PairVerdict, Part, Verdict, abstention, weighted_mean
-from adjudge.rewards.wire import READERS
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
     from adjudge.rewards.journal import Journal
+
+
+ITS_OWN = ("id", "prompt", "response", "reference")
+"""Columns that an item has whoever judges it."""
 
 
 class Worded(msgspec.Struct, frozen=True):
@@ -46,8 +49,9 @@ class OwnJudge(ItemJudge):
     else decides a score, an option that `score_of` reads, or a number to raise when that changes. With mode "reasoned"
     the words have to ask for an analysis that ends in <ANSWER>label</ANSWER>. A score that is not finite abstains
     ("non_finite"). `reads` are the columns that it looks at besides: `rubric` (or `checklist`), `reviews`, `genre`,
-    `task`. Raises AdjudgeError, when it is asked, for questions that are none, for a score that is no number, and for
-    what the author's code raises, with its place.
+    `task`, which items have under their names, and any others, which stand in `item.columns`. Raises AdjudgeError, when
+    it is asked, for questions that are none, for a score that is no number, and for what the author's code raises, with
+    its place.
     """
 
     content: Any = None
@@ -57,14 +61,17 @@ class OwnJudge(ItemJudge):
         super().__init_subclass__(**how)
         if "kind" not in vars(cls):
             cls.kind = cls.__qualname__
-        if wrong := [cls.reads] if isinstance(cls.reads, str) else [one for one in cls.reads if one not in READERS]:
-            raise AdjudgeError(f'{cls.kind}.reads has "{wrong[0]}": give a tuple, of {", ".join(READERS)}')
+        if isinstance(cls.reads, str) or not all(isinstance(one, str) for one in cls.reads):
+            raise AdjudgeError(f"{cls.kind}.reads is {shown(cls.reads)}: give a tuple of columns")
+        if had := [one for one in cls.reads if one in ITS_OWN]:
+            raise AdjudgeError(f'{cls.kind}.reads has "{had[0]}", which an item has in any case: leave it out')
 
     @abstractmethod
     def questions(self, item: Item) -> Sequence[Worded]:
         """What is asked about an item: `question`s, each of which becomes a part of the verdict by its name.
 
-        It has its row's `reference`, and of `rubric`, `reviews`, `genre` and `task` those that `reads` names.
+        It has its row's `reference`, of `rubric`, `reviews`, `genre` and `task` those that `reads` names, and in
+        `columns` what else that names.
         """
 
     def score_of(self, parts: Mapping[str, Part]) -> float | None:

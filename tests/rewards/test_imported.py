@@ -65,7 +65,7 @@ def test_what_cannot_be_imported_is_named_with_its_mend(folder: Path, name: str,
 
 def test_a_mistake_that_a_class_of_ours_finds_in_theirs_is_told_where_theirs_is(folder: Path) -> None:
     (folder / "own_reads.py").write_text(
-        "from adjudge import OwnJudge\n\nclass Wit(OwnJudge):\n    reads = ('system',)\n    template = 'x.jinja'\n"
+        "from adjudge import OwnJudge\n\nclass Wit(OwnJudge):\n    reads = ('prompt',)\n    template = 'x.jinja'\n"
     )
     importable(folder)
     with pytest.raises(AdjudgeError, match=r"importing own_reads ends in AdjudgeError: .* \(own_reads.py, line 3\)"):

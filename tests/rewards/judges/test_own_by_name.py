@@ -16,6 +16,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
 from adjudge.rewards.imported import importable
 from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.judges.judge import clean
 from adjudge.rewards.judges.kinds import kind_of, misfit
 from adjudge.rewards.judges.own import Worded
 from adjudge.rewards.judges.published_rubrics import SIX
@@ -25,6 +26,7 @@ from adjudge.rewards.specification import EngineSpec, JudgeSource, JudgeSpec
 from adjudge.rewards.story_reward import StoryReward
 from adjudge.rewards.tournament_reward import TournamentReward
 from adjudge.rewards.verdict import Item, Review
+from adjudge.rewards.wire import item_of
 from tests.rewards.judges.homework import TINY, Homework
 
 MODULE = """
@@ -140,10 +142,36 @@ def test_it_sees_what_it_reads_of_a_row_in_a_file_and_in_a_reward(module: str) -
         kind_of(f"{module}:Reading").subject(Row("line 1", {"prompt": "p", "response": "r", "task": "math"}), 1)
     other = kind_of(f"{module}:Short").subject(Row("line 1", {"prompt": "p", "response": "r", "task": "math"}), 1)
     assert other == Item("p", "r", id=other.id), "columns that it does not read may be anything"
-    with pytest.raises(AdjudgeError, match='Wrong.reads has "tone": give a tuple, of rubric, reviews, genre, task'):
-        type("Wrong", (Homework,), {"reads": ("rubric", "tone")})
-    with pytest.raises(AdjudgeError, match='Wrong.reads has "rubric": give a tuple'):
-        type("Wrong", (Homework,), {"reads": "rubric"})
+    with pytest.raises(AdjudgeError, match='Wrong.reads has "prompt", which an item has in any case: leave it out'):
+        type("Wrong", (Homework,), {"reads": ("rubric", "prompt")})
+    for wrong in ("rubric", ("rubric", 5)):
+        with pytest.raises(AdjudgeError, match=r"Wrong.reads is .*: give a tuple of columns"):
+            type("Wrong", (Homework,), {"reads": wrong})
+
+
+def test_it_sees_columns_of_ones_own_in_a_file_and_in_a_reward() -> None:
+    seen: list[Item] = []
+
+    class Looking(Homework):
+        reads = ("level", "genre")
+        range = (0.0, 9.0)
+
+        def questions(self, item: Item) -> Sequence[Worded]:
+            seen.append(item)
+            return super().questions(item)
+
+    level = {"grade": 3, "words": ["caf\u00e9", "\ud800"]}
+    reward = JudgeReward(Looking(AbsentEngine(Card(fingerprint="x"))))
+    with pytest.raises(ModelNeeded):
+        reward.score_groups([Group("p", ("r",), columns={"level": level, "tone": "dry"})])
+    read = item_of(Row("line 1", {"prompt": "p", "response": "r", "level": level, "tone": "dry"}), 1, Looking.reads)
+    for item in (seen[0], read, clean(Item("p", "r", columns={"level": level}))):
+        assert item.columns == {"level": {"grade": 3, "words": ["café", "\ufffd"]}} and item.genre is None
+    with pytest.raises(AdjudgeError, match='line 1: "level" is missing .its judge reads it.: .* is "levle" meant'):
+        item_of(Row("line 1", {"prompt": "p", "response": "r", "levle": 3}), 1, Looking.reads)
+    assert (
+        item_of(Row("line 1", {"prompt": "p", "response": "r", "level": None}), 1, ["level"]).columns["level"] is None
+    )
 
 
 @pytest.mark.parametrize("name", ["rubric", "checklist", "reviews", "genre", "task"])
