@@ -145,7 +145,8 @@ def line_of(row: RatedText | RatedPair) -> dict[str, Any]:
     said: dict[str, Any]
     if isinstance(row, RatedText):
         item = row.item
-        columns = {name: getattr(item, name) for name in ("id", "prompt", "response", "reference", "genre", "task")}
+        texts = {name: getattr(item, name) for name in ("id", "prompt", "response", "reference", "genre", "task")}
+        columns = {**item.columns, **texts}
         columns |= {"checklist": row.checklist, "reviews": msgspec.to_builtins(item.reviews) or None}
         said = {"human": dict(row.scores), "system": row.system, "published": row.published}
     else:

@@ -168,7 +168,8 @@ def labelled(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
         if rating_of(row, "label") is None:
             continue
         prompt = row.text("query" if "query" in row.columns else "prompt", "a labelled text")
-        item = Item(prompt, row.text("response", "a labelled text"), _id(row, number))
+        response = row.text("response", "a labelled text")
+        item = Item(prompt, response, _id(row, number), columns=_further(row))
         yield RatedText(item, {OVERALL: (number_of(row, "label"),)}, prompt or row.place, row.place)
 
 
@@ -188,7 +189,7 @@ def scored(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
         item = item_of(row, number, ("genre", "task"))
         cluster = _first(row, "cluster") or item.prompt or row.place
         checklist = row.columns.get("checklist")
-        item = msgspec.structs.replace(item, id=_id(row, number))
+        item = msgspec.structs.replace(item, id=_id(row, number), columns=_further(row))
         yield RatedText(item, scores, cluster, row.place, _system(row), checklist=checklist)
 
 
@@ -197,6 +198,11 @@ def _listed(row: Row, name: str) -> list[Any]:
     if not isinstance(given, list):
         raise AdjudgeError(f'{row.place}: "{name}" is {str(given)[:40]}, not a list')
     return given
+
+
+def _further(row: Row) -> dict[str, Any]:
+    """The columns of a file of one's own, which a judge of one's own may read, but for what people said."""
+    return {name: value for name, value in row.columns.items() if name not in ("scores", "label")}
 
 
 def _id(row: Row, number: int) -> str:

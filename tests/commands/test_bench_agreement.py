@@ -76,6 +76,13 @@ class Funny(OwnJudge):
     def questions(self, item):
         return [self.question("wit", "Is it funny? {text}", ["1", "2", "3", "4", "5"], "Grade: ", text=item.response)]
 
+class Leveled(Funny):
+    reads = ("level",)
+
+    def questions(self, item):
+        words = f"Is it funny for level {item.columns['level']['of']}? {{text}}"
+        return [self.question("wit", words, ["1", "2", "3", "4", "5"], "Grade: ", text=item.response)]
+
 class Unranged(Funny):
     def score_of(self, parts):
         return parts["wit"].score
@@ -94,6 +101,11 @@ def test_a_judge_of_ones_own_is_held_against_people(run: Run, monkeypatch: pytes
     assert ("overall", "funny_judges:Unranged", "spearman") in ranked
     assert ("overall", "funny_judges:Unranged", "mse") not in ranked, "it says nothing of its scale"
     assert run("pairs.jsonl", *TINY[:-1], "pairs", "--judge", "funny_judges:Funny").exit_code == 0
+    write_lines("levels.jsonl", *({"prompt": f"P {n}", "response": "r", "scores": 3, "level": {"of": n}} for n in "ab"))
+    assert run("levels.jsonl", *TINY[:-1], "levels", "--judge", "funny_judges:Leveled").exit_code == 0
+    assert [line["level"] for line in read_lines("levels/verdicts.jsonl")] == [{"of": "a"}, {"of": "b"}]
+    with pytest.raises(AdjudgeError, match='"level" is missing .its judge reads it.'):
+        raise run("stories.jsonl", *TINY[:-1], "none", "--judge", "funny_judges:Leveled").exception  # type: ignore[misc]
     with pytest.raises(AdjudgeError, match='--judge is "tournament": choose pointwise, pairwise, .*, scalar, or write'):
         raise run("stories.jsonl", *TINY, "--judge", "tournament").exception  # type: ignore[misc]
 
