@@ -7,7 +7,8 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.guards.guarded import STANDARD, Guarded
-from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
+from adjudge.training.arguments import parts
+from adjudge.training.evaluator.recipe import DirectRecipe, JudgeOptimiser, PreferenceRecipe
 from adjudge.training.grpo.recipe import GrpoOptimiser, GrpoRecipe, batch_of, read_grpo_recipe
 from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.recipe import laid_over, read_recipe, recipe_of
@@ -227,6 +228,17 @@ def test_steps_count_prompts_and_iterations() -> None:
     assert GrpoOptimiser(prompts_per_step=5, epochs=1.15).count(100) == 23
     assert SftOptimiser(rows_per_step=10, epochs=1.1).count(100) == 11
     assert SftOptimiser(rows_per_step=10, epochs=2.2).count(50) == 11
+
+
+@pytest.mark.parametrize(("rows", "processes", "at_once"), [(2, 1, 2), (3, 1, 3), (6, 1, 3), (16, 1, 4), (4, 2, 2)])
+def test_as_many_rows_go_through_a_judge_at_once_as_share_a_step_evenly(
+    rows: int, processes: int, at_once: int
+) -> None:
+    judge = JudgeOptimiser(rows_per_step=rows)
+    assert judge.at_once(processes) == at_once and parts(judge, processes) == rows // processes // at_once
+    assert SftOptimiser(rows_per_step=rows).at_once(processes) == 1
+    with pytest.raises(AdjudgeError, match="micro_batch is 5, which does not divide"):
+        JudgeOptimiser(rows_per_step=rows, micro_batch=5)
 
 
 @pytest.mark.parametrize("path", ["~nosuchuser/out", "a\0b"])
