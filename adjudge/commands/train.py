@@ -20,15 +20,17 @@ from safetensors import SafetensorError
 
 from adjudge.commands.output import FULL, check_writable
 from adjudge.commands.resumable import keeping
+from adjudge.commands.rows import recipe_columns_suggested
 from adjudge.commands.run_options import Earlier
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.changes import Change, changes, left_out
 from adjudge.training.curves import draw_curves
+from adjudge.training.evaluator.recipe import JudgedRecipe
 from adjudge.training.grpo.recipe import read_grpo_recipe
 from adjudge.training.metrics import read_metrics
 from adjudge.training.pictures import can_draw, check_picture
 from adjudge.training.presets import preset_about, preset_names, preset_text
-from adjudge.training.recipe import Recipe
+from adjudge.training.recipe import Recipe, RowsRecipe
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import read_sft_recipe
 from adjudge.training.terminal import counted, plain_table, say
@@ -63,7 +65,8 @@ def train_sft_file(path: Path, *, earlier: Earlier, seed: int | None = None, out
 
 def carry_out(train: Callable[..., Run], recipe: Recipe, measured: str, earlier: Earlier) -> Run:
     """Train, and print what the run came to, `measured` before and after, and where it stands."""
-    with stoppable(recipe.output):
+    columns = recipe.data.columns if isinstance(recipe, RowsRecipe | JudgedRecipe) else {}
+    with stoppable(recipe.output), recipe_columns_suggested(columns):
         told = partial(say, stderr=True)
         run = train(recipe, resume=earlier == "resume", overwrite=earlier == "overwrite", status=told)
     if run.main:

@@ -23,6 +23,7 @@ from adjudge.training.evaluator.questions import (
     Rated,
     Slot,
     WordingEngine,
+    check_columns,
     check_varied,
     rated_rows,
     slots_of,
@@ -71,6 +72,7 @@ def train_direct(
     """
     rows = read_split(recipe.data, recipe.seed)
     asked, scores = recipe.judge, recipe.scores
+    check_columns((*rows.train, *rows.held_out), asked, scores)
     train, held_out = rated_rows(rows.train, asked, scores), rated_rows(rows.held_out, asked, scores)
     check_varied(train)
     for line in rows.left_out:

@@ -79,7 +79,9 @@ def prompts_of(row: Row) -> tuple[str, ...]:
     own = tuple(dict.fromkeys(plain(str(row.columns.get(name) or "")) for name in PROMPTS))
     own = tuple(prompt for prompt in own if prompt)
     if not own:
-        raise AdjudgeError(f'{row.place}: "prompt" is missing (rows are split by it)')
+        if not any(name in row.columns for name in PROMPTS):
+            raise row.without("prompt", "rows are split by it")
+        raise AdjudgeError(f'{row.place}: "prompt" is missing (rows are split by it): fill it in or take the row out')
     return own
 
 
