@@ -23,7 +23,7 @@ from adjudge.commands.resumable import keeping
 from adjudge.commands.rows import recipe_columns_suggested
 from adjudge.commands.run_options import Earlier
 from adjudge.engine.errors import AdjudgeError
-from adjudge.training.changes import Change, changes, left_out
+from adjudge.training.changes import Change, changes, last_steps
 from adjudge.training.curves import draw_curves
 from adjudge.training.evaluator.recipe import JudgedRecipe
 from adjudge.training.grpo.recipe import read_grpo_recipe
@@ -116,14 +116,34 @@ def draw_runs(folders: Sequence[Path], output: Path | None) -> None:
         raise AdjudgeError("several runs share one picture: name it with -o, a .png, .svg or .pdf")
     path = output or runs[0].curves
     check_picture(path)
-    check_writable(path)
     lines = [read_metrics(run.metrics) for run in runs]
+    _check_alike(runs)
+    check_writable(path)
     draw_curves(lines, path, ", ".join(folder.resolve().name for folder in folders))
     if found := changes(lines):
         Console().print(_held_out(found))
-        if names := ", ".join(str(folders[place]) for place in left_out(lines)):
-            print(f"left out of the table, without held-out answers of its first and last step: {names}")
+        for line in _left_out(folders, last_steps(lines)):
+            say(line)
     say(f"curves: {path}")
+
+
+def _check_alike(runs: Sequence[RunFolder]) -> None:
+    """Raise AdjudgeError for runs of several commands: what they measure by one name is not the same."""
+    known = [(run.path, command) for run in runs if (command := run.command) is not None]
+    for path, command in known:
+        if command != known[0][1]:
+            raise AdjudgeError(f"{path} is a run of {command}, {known[0][0]} of {known[0][1]}: draw them apart")
+
+
+def _left_out(folders: Sequence[Path], steps: Sequence[int | None]) -> Iterator[str]:
+    """What a user is told of runs that are not in the table; `steps` are those of their last held-out answers."""
+    known = {folder: step for folder, step in zip(folders, steps, strict=True) if step is not None}
+    last = max(known.values(), default=0)
+    if shorter := ", ".join(f"{folder} ends at step {step}" for folder, step in known.items() if step != last):
+        longest = next(folder for folder, step in known.items() if step == last)
+        yield f"left out of the table: {shorter}, {longest} at {last}: runs of one length are compared"
+    if names := ", ".join(str(folder) for folder, step in zip(folders, steps, strict=True) if step is None):
+        yield f"left out of the table, without held-out answers before and after training: {names}"
 
 
 def _held_out(found: Sequence[Change]) -> Table:
