@@ -17,6 +17,7 @@ from adjudge.engine.checking import shown
 from adjudge.engine.choices import choices_of
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.training.presets import preset_record
+from adjudge.training.recipe_kinds import command_taking
 
 Whole = Annotated[int, Meta(ge=1, le=10**9)]
 MOST_AT_ONCE = 2**16
@@ -27,6 +28,17 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 NotNegative = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 SEEDS = 2**31
 """Seeds are below it: every process adds its number to one, and below 2**32 random generators take them."""
+
+MISSING = re.compile(r"Object missing required field `(\w+)`")
+NEEDED = {
+    "output": ("output", "name the run's folder", 'output = "out/run"'),
+    "data": ("[data]", "name the rows to learn from", '[data] train = "rows.jsonl"'),
+    "reward": ("[reward]", "say what is paid for", '[reward.parts.ending] kind = "check", ends_with = ["."]'),
+    "reward.parts": ("[reward.parts]", "say what is paid for", 'kind = "check" in [reward.parts.ending]'),
+    "scores": ("[scores]", "name the columns of people's scores", '[scores] columns = {quality = "human"}'),
+    "sources": ("[[sources]]", "name texts", '[[sources]] path = "stories.jsonl", with licence and attribution'),
+}
+"""What no recipe of its kind can do without: how it is written, and how its absence is mended."""
 
 INSTEAD = {"steps": "epochs", "epochs": "steps"}
 """Fields that say the same in two ways."""
@@ -271,6 +283,10 @@ def _refuse_unknown(value: Any, hint: Any, table: str) -> None:
     if kind is None:
         return
     hints, tag = get_type_hints(kind), kind.__struct_config__.tag_field
+    unknown = [name for name in value if name not in hints and name != tag]
+    if unknown and not table and (command := command_taking(value)) is not None:
+        mend = f"this looks like a recipe of adjudge train {command}"
+        raise AdjudgeError(f'a recipe of this kind has no field "{unknown[0]}": {mend}')
     for name, entry in value.items():
         if name in hints:
             _refuse_unknown(entry, hints[name], f"{table}.{name}" if table else name)
@@ -279,6 +295,14 @@ def _refuse_unknown(value: Any, hint: Any, table: str) -> None:
             mend = f'did you mean "{near[0]}"?' if near else "leave it out;"
             where = f"[{table}]" if table else "a recipe of this kind"
             raise AdjudgeError(f'{where} has no field "{name}": {mend} it has {", ".join(hints)}')
+
+
+def _without(field: str, table: str) -> str:
+    """What is wrong where a field is missing that must be there, in the table of that name."""
+    if (needed := NEEDED.get(f"{table}.{field}".strip("."))) is not None:
+        name, what, how = needed
+        return f"{name} is missing: {what}, as in {how}"
+    return f"[{table}] {field} is missing: give it"
 
 
 def _kind_of(value: dict[str, Any], hint: Any, table: str) -> Any:
@@ -306,7 +330,11 @@ def _converted(value: Any, hint: Any, table: str) -> Any:
         said, _, place = str(error).partition(" - at `$")
         *tables, field = [part for part in re.split(r"[.`]", f"{table}{place}") if part] or [""]
         where = f"[{'.'.join(tables)}] {field}" if tables else field
+        if missing := MISSING.fullmatch(said):
+            raise AdjudgeError(_without(missing[1], ".".join([*tables, field]).strip("."))) from error
         said = f"{said[0].lower()}{said[1:]}{choices_of(error, hint)}"
+        if field == "held_out" and "expected `float`" in said:
+            said += ": write a share of the prompts, such as 0.2" + ", or name a file" * (tables[-1:] == ["data"])
         if "int" in said and "got `float`" in said:
             said += ": write how many rows, or name a file of them" if field == "held_out" else ": write a whole number"
         text = f"{where}: {said}".lstrip(": ").replace("`", "")
