@@ -17,7 +17,7 @@ from adjudge.engine.checking import shown
 from adjudge.engine.choices import choices_of
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.training.presets import preset_record
-from adjudge.training.recipe_kinds import command_taking
+from adjudge.training.recipe_kinds import command_for, command_taking
 
 Whole = Annotated[int, Meta(ge=1, le=10**9)]
 MOST_AT_ONCE = 2**16
@@ -233,7 +233,7 @@ def _given(preset: Any, kind: type[Recipe]) -> dict[str, Any]:
     """What a preset says; raises AdjudgeError for one that is for recipes of another kind."""
     record = preset_record(preset)
     try:
-        _refuse_unknown(record, kind, "")
+        _refuse_unknown(record, kind, "", None)
     except AdjudgeError as error:
         raise AdjudgeError(
             f'preset "{preset}" is for another command than this ({error}): `adjudge train presets` tells which is for'
@@ -244,7 +244,7 @@ def _given(preset: Any, kind: type[Recipe]) -> dict[str, Any]:
 
 def recipe_of(record: dict[str, Any], kind: type[AnyRecipe], folder: Path) -> AnyRecipe:
     """The recipe of a decoded TOML file whose paths are relative to `folder`; raises AdjudgeError as `read_recipe`."""
-    _refuse_unknown(record, kind, "")
+    _refuse_unknown(record, kind, "", command_for(kind))
     recipe: AnyRecipe = _converted(record, kind, "")
     return recipe.placed(folder)
 
@@ -267,16 +267,17 @@ def beside(folder: Path, path: str) -> str:
         raise AdjudgeError(f"{path!r} names no file ({reason(error)}): write another path") from error
 
 
-def _refuse_unknown(value: Any, hint: Any, table: str) -> None:
+def _refuse_unknown(value: Any, hint: Any, table: str, command: str | None) -> None:
     """Find fields that a table has not, before msgspec does: the mend names the field that may be meant.
 
-    `hint` is what the table's place in the recipe holds: a kind of table, one of several, or a dict of them.
+    Where none is near, it names the fields that there are, and what prints them for the recipes of a `command`. `hint`
+    is what the table's place in the recipe holds: a kind of table, one of several, or a dict of them.
     """
     if not isinstance(value, dict):
         return
     if get_origin(hint) is dict:
         for name, entry in value.items():
-            _refuse_unknown(entry, get_args(hint)[1], f"{table}.{name}")
+            _refuse_unknown(entry, get_args(hint)[1], f"{table}.{name}", command)
             _converted(entry, get_args(hint)[1], f"{table}.{name}")  # msgspec does not name the entries of a dict
         return
     kind = _kind_of(value, hint, table)
@@ -284,17 +285,18 @@ def _refuse_unknown(value: Any, hint: Any, table: str) -> None:
         return
     hints, tag = get_type_hints(kind), kind.__struct_config__.tag_field
     unknown = [name for name in value if name not in hints and name != tag]
-    if unknown and not table and (command := command_taking(value)) is not None:
-        mend = f"this looks like a recipe of adjudge train {command}"
+    if unknown and not table and (other := command_taking(value)) is not None:
+        mend = f"this looks like a recipe of adjudge train {other}"
         raise AdjudgeError(f'a recipe of this kind has no field "{unknown[0]}": {mend}')
     for name, entry in value.items():
         if name in hints:
-            _refuse_unknown(entry, hints[name], f"{table}.{name}" if table else name)
+            _refuse_unknown(entry, hints[name], f"{table}.{name}" if table else name, command)
         elif name != tag:
             near = difflib.get_close_matches(name, hints, 1)
             mend = f'did you mean "{near[0]}"?' if near else "leave it out;"
             where = f"[{table}]" if table else "a recipe of this kind"
-            raise AdjudgeError(f'{where} has no field "{name}": {mend} it has {", ".join(hints)}')
+            told = f"; adjudge train fields {command} says what each is" if command and not near else ""
+            raise AdjudgeError(f'{where} has no field "{name}": {mend} it has {", ".join(hints)}{told}')
 
 
 def _without(field: str, table: str) -> str:

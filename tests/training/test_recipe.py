@@ -63,7 +63,7 @@ def test_a_recipe_that_says_nothing_of_guards_has_the_standard_ones(tmp_path: Pa
     [
         (
             WHOLE + "[optimiser]\nlearning_rate = 1",
-            r'^recipe.toml: \[optimiser\] has no field "learning_rate": .* lr, ',
+            r'^recipe.toml: \[optimiser\] has no field "learning_rate": .* lr, .*; adjudge train fields grpo says what',
         ),
         (WHOLE + "[optimiser]\nepsilan = 1", r'\[optimiser\] has no field "epsilan": did you mean "epsilon"\?'),
         (WHOLE + 'mention = ["a"]', r'\[reward.parts.ends\] has no field "mention": did you mean "mentions"\?'),
