@@ -75,7 +75,7 @@ def train_direct(
     check_columns((*rows.train, *rows.held_out), asked, scores)
     train, held_out = rated_rows(rows.train, asked, scores), rated_rows(rows.held_out, asked, scores)
     check_varied(train)
-    for line in rows.left_out:
+    for line in (*rows.left_out, *rows.missed):
         status(line)
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": callbacks}
     return fit(
