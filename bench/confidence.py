@@ -34,6 +34,10 @@ from adjudge.training.terminal import plain_table, say
 ONE = Sampling(max_tokens=1, temperature=0.0, logprobs=MAX_ALTERNATIVES)
 """Scoring by generation: one token, and the most probable ones there as far as servers tell them."""
 
+STORIES = "stories: prompt, story and scores, an object from aspects to numbers"
+RATIONALES = "rationales, as `adjudge evolve synthesize` writes them"
+"""What a file may hold."""
+
 SENTENCES = 6
 """That a made-up rationale quotes."""
 
@@ -141,9 +145,14 @@ def load_rationales(path: Path, limit: int) -> list[Rationale]:
 
     These end in the human scores, and each question has one of every persona, as synthesis leaves them.
     """
-    if "response" in read_stage(path)[0].columns:
-        return read_rationales(path)[:limit]
-    stories = read_stories(path)
+    single = "response" not in read_stage(path)[0].columns
+    form = STORIES if single else RATIONALES
+    try:
+        if not single:
+            return read_rationales(path)[:limit]
+        stories = read_stories(path)
+    except AdjudgeError as error:
+        raise AdjudgeError(f"{error}; {'without' if single else 'with'} a response, rows are read as {form}") from error
     aspects = [aspect for aspect in HANNA if len({one.score for story in stories for one in story.on(aspect)}) > 1]
     if not aspects:
         names = ", ".join(aspect.name for aspect in HANNA)

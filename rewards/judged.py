@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.absent import AbsentEngine
+from adjudge.engine.checking import shown
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.group import Group
 from adjudge.rewards.judges.judge import Judge, check_subject
@@ -27,9 +29,16 @@ OWN_NAMES = ("id", "prompt", "prompt_a", "prompt_b", "response", "story_a", "sto
 
 
 class Judged(Reward):
-    """A reward that asks a judge, open or a specification, about responses, and holds them against a `reference`."""
+    """A reward that asks a judge, open or a specification, about responses, and holds them against a `reference`.
+
+    Raises AdjudgeError for what is no judge, and no reference.
+    """
 
     def __init__(self, judge: Judge[Any, Any] | JudgeSpec, reference: Reference | None, name: str | None) -> None:
+        if not isinstance(reference, Reference | None):
+            raise AdjudgeError(
+                f"reference is {shown(reference)}: give StaticReference(), or DynamicReference(a model or an engine)"
+            )
         self.source, self.reference = JudgeSource(judge), reference
         self.name = name or self.source.kind or "judge"
 

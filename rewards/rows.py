@@ -22,11 +22,12 @@ READ = {"prompt", "response", "responses", "story_a", "story_b"}
 
 
 class ColumnMissing(AdjudgeError):
-    """A row without a column that a judge needs, and nothing else wrong with it."""
+    """A row without a column that a judge needs, and nothing else wrong with it; one of the `others` may be meant."""
 
-    def __init__(self, message: str, column: str) -> None:
+    def __init__(self, message: str, column: str, others: Sequence[str]) -> None:
         super().__init__(message)
         self.column = column
+        self.others = others
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -56,7 +57,7 @@ class Row(msgspec.Struct, frozen=True):
             )
         there = [str(column) for column, value in self.columns.items() if value is not None]
         named = {column.strip().lower(): column for column in there if column not in READ}
-        mend = ""
+        mend, near = "", list[str]()
         if "responses" in there and name in READ - {"prompt"}:
             mend = "; `adjudge rank` reads such rows"
         elif name.startswith("story_") and "response" in there:
@@ -64,7 +65,9 @@ class Row(msgspec.Struct, frozen=True):
         elif near := difflib.get_close_matches(name, named, 1):
             mend = f'; is "{named[near[0]]}" meant?'
         listed = json.dumps(there, ensure_ascii=False)[1:-1][:200] or "none"
-        return ColumnMissing(f'{self.place}: "{name}" is missing ({why}): its columns are {listed}{mend}', name)
+        texts = [column for column in named.values() if column != "id" and isinstance(self.columns[column], str)]
+        said = f'{self.place}: "{name}" is missing ({why}): its columns are {listed}{mend}'
+        return ColumnMissing(said, name, [named[near[0]]] if near else texts)
 
 
 def renamed(rows: Sequence[Row], columns: Mapping[str, str], named_by: str) -> list[Row]:

@@ -89,7 +89,7 @@ class StoryReward(Judged):
         if isinstance(judge, JudgeSpec) and JudgeSource(judge).kind in JUDGES and "aspects" not in judge.options:
             judge = msgspec.structs.replace(judge, options={**judge.options, "aspects": self.aspects})
         _check_judge(judge, self.aspects)
-        super().__init__(judge, reference or StaticReference(), name)
+        super().__init__(judge, StaticReference() if reference is None else reference, name)
         if not isinstance(weights, ComponentWeights | None):
             raise AdjudgeError(f"weights are {weights!r:.40}: give ComponentWeights(advantage, absolute, length)")
         self.weights = weights or own_weights

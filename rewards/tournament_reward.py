@@ -52,7 +52,8 @@ class TournamentReward(Judged):
     ) -> None:
         if over not in ("group", "reference"):
             raise AdjudgeError(f'over is "{over}": choose group or reference')
-        reference = reference or (StaticReference() if over == "reference" else None)
+        if reference is None and over == "reference":
+            reference = StaticReference()
         super().__init__(judge.of_pairs if isinstance(judge, JudgeSpec) else judge, reference, name)
         if not self.source.of_pairs and self.source.kind != "scalar":
             raise AdjudgeError("a tournament needs a judge of pairs: choose pairwise, pointwise or scalar")

@@ -13,11 +13,12 @@ from adjudge.training.sft_recipe import SftOptimiser
 
 def parts(optimiser: SftOptimiser, processes: int) -> int:
     """In how many parts each process takes its rows of a step; raises AdjudgeError where they cannot be shared."""
-    count, left = divmod(optimiser.rows_per_step, optimiser.micro_batch * processes)
+    micro = optimiser.at_once(processes)
+    count, left = divmod(optimiser.rows_per_step, micro * processes)
     if left:
         raise AdjudgeError(
             f"a step has {optimiser.rows_per_step} rows, which {processes} processes cannot share in parts of"
-            f" {optimiser.micro_batch}: change [optimiser] rows_per_step or micro_batch"
+            f" {micro}: change [optimiser] rows_per_step or micro_batch"
         )
     return count
 

@@ -56,7 +56,7 @@ def changes(runs: Sequence[Metrics]) -> list[Change]:
     """The change of the reward and of each of its parts, over the lines of metrics of each run.
 
     Runs without held-out prompts, or whose last answers are not of the last step of all, have none to show, and are
-    left out (`left_out`).
+    left out (`last_steps` tells which).
     """
     ends = [found for found in _ends(runs) if found is not None]
     names = sorted({name for first, _ in ends for name in first if name == "reward" or PART.fullmatch(name)})
@@ -68,13 +68,23 @@ def changes(runs: Sequence[Metrics]) -> list[Change]:
     return found
 
 
-def left_out(runs: Sequence[Metrics]) -> list[int]:
-    """The places of the runs that `changes` leaves out."""
-    return [place for place, found in enumerate(_ends(runs)) if found is None]
+def last_steps(runs: Sequence[Metrics]) -> list[int | None]:
+    """After which step each run last answered its held-out prompts; None where it did not do so twice.
+
+    `changes` leaves out those with None, and those with less than the longest run has.
+    """
+    return [lines[-1]["step"] if len(lines) > 1 else None for lines in map(_answered, runs)]
+
+
+def _answered(lines: Metrics) -> Metrics:
+    return [line for line in lines if line["split"] == "held_out"]
 
 
 def _ends(runs: Sequence[Metrics]) -> list[tuple[Mapping[str, Any], Mapping[str, Any]] | None]:
     """Of each run its first held-out answers and those of the last step of all; None where it has not both."""
-    answered = [[line for line in lines if line["split"] == "held_out"] for lines in runs]
-    last = max((lines[-1]["step"] for lines in answered if lines), default=0)
-    return [(lines[0], lines[-1]) if len(lines) > 1 and lines[-1]["step"] == last else None for lines in answered]
+    steps = last_steps(runs)
+    last = max((step for step in steps if step is not None), default=None)
+    return [
+        None if step is None or step != last else (answered[0], answered[-1])
+        for step, answered in zip(steps, map(_answered, runs), strict=True)
+    ]

@@ -12,6 +12,9 @@ from adjudge.engine.whole_file import whole_file
 
 PICTURES = (".png", ".svg", ".pdf")
 
+TITLE_LETTERS = 16
+"""Letters of a title to the inch, of 7 points: 19 in the mean, fewer where they are wide."""
+
 
 def can_draw() -> bool:
     """Whether matplotlib is there."""
@@ -47,8 +50,12 @@ def save_picture(figure: Any, path: Path) -> None:
 
 
 def save_figure(figure: Any, path: Path, title: str) -> None:
-    """Save it under a small title, the whole file or nothing; raises AdjudgeError where it cannot be written."""
-    figure.suptitle("\n".join(fill(line, 110) for line in title.splitlines()), fontsize=7)
+    """Save it under a small title as wide as it is at most, the whole file or nothing.
+
+    Raises AdjudgeError where it cannot be written.
+    """
+    across = int(figure.get_figwidth() * TITLE_LETTERS)
+    figure.suptitle("\n".join(fill(line, across) for line in title.splitlines()), fontsize=7)
     try:
         save_picture(figure, path)
     except OSError as error:

@@ -17,6 +17,7 @@ from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.field_mistakes import choices_of
 from adjudge.training.presets import preset_record
+from adjudge.training.recipe_kinds import command_for, command_taking
 
 Whole = Annotated[int, Meta(ge=1, le=10**9)]
 MOST_AT_ONCE = 2**16
@@ -27,6 +28,17 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 NotNegative = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 SEEDS = 2**31
 """Seeds are below it: every process adds its number to one, and below 2**32 random generators take them."""
+
+MISSING = re.compile(r"Object missing required field `(\w+)`")
+NEEDED = {
+    "output": ("output", "name the run's folder", 'output = "out/run"'),
+    "data": ("[data]", "name the rows to learn from", '[data] train = "rows.jsonl"'),
+    "reward": ("[reward]", "say what is paid for", '[reward.parts.ending] kind = "check", ends_with = ["."]'),
+    "reward.parts": ("[reward.parts]", "say what is paid for", 'kind = "check" in [reward.parts.ending]'),
+    "scores": ("[scores]", "name the columns of people's scores", '[scores] columns = {quality = "human"}'),
+    "sources": ("[[sources]]", "name texts", '[[sources]] path = "stories.jsonl", with licence and attribution'),
+}
+"""What no recipe of its kind can do without: how it is written, and how its absence is mended."""
 
 INSTEAD = {"steps": "epochs", "epochs": "steps"}
 """Fields that say the same in two ways."""
@@ -221,7 +233,7 @@ def _given(preset: Any, kind: type[Recipe]) -> dict[str, Any]:
     """What a preset says; raises AdjudgeError for one that is for recipes of another kind."""
     record = preset_record(preset)
     try:
-        _refuse_unknown(record, kind, "")
+        _refuse_unknown(record, kind, "", None)
     except AdjudgeError as error:
         raise AdjudgeError(
             f'preset "{preset}" is for another command than this ({error}): `adjudge train presets` tells which is for'
@@ -232,7 +244,7 @@ def _given(preset: Any, kind: type[Recipe]) -> dict[str, Any]:
 
 def recipe_of(record: dict[str, Any], kind: type[AnyRecipe], folder: Path) -> AnyRecipe:
     """The recipe of a decoded TOML file whose paths are relative to `folder`; raises AdjudgeError as `read_recipe`."""
-    _refuse_unknown(record, kind, "")
+    _refuse_unknown(record, kind, "", command_for(kind))
     recipe: AnyRecipe = _converted(record, kind, "")
     return recipe.placed(folder)
 
@@ -255,30 +267,44 @@ def beside(folder: Path, path: str) -> str:
         raise AdjudgeError(f"{path!r} names no file ({reason(error)}): write another path") from error
 
 
-def _refuse_unknown(value: Any, hint: Any, table: str) -> None:
+def _refuse_unknown(value: Any, hint: Any, table: str, command: str | None) -> None:
     """Find fields that a table has not, before msgspec does: the mend names the field that may be meant.
 
-    `hint` is what the table's place in the recipe holds: a kind of table, one of several, or a dict of them.
+    Where none is near, it names the fields that there are, and what prints them for the recipes of a `command`. `hint`
+    is what the table's place in the recipe holds: a kind of table, one of several, or a dict of them.
     """
     if not isinstance(value, dict):
         return
     if get_origin(hint) is dict:
         for name, entry in value.items():
-            _refuse_unknown(entry, get_args(hint)[1], f"{table}.{name}")
+            _refuse_unknown(entry, get_args(hint)[1], f"{table}.{name}", command)
             _converted(entry, get_args(hint)[1], f"{table}.{name}")  # msgspec does not name the entries of a dict
         return
     kind = _kind_of(value, hint, table)
     if kind is None:
         return
     hints, tag = get_type_hints(kind), kind.__struct_config__.tag_field
+    unknown = [name for name in value if name not in hints and name != tag]
+    if unknown and not table and (other := command_taking(value)) is not None:
+        mend = f"this looks like a recipe of adjudge train {other}"
+        raise AdjudgeError(f'a recipe of this kind has no field "{unknown[0]}": {mend}')
     for name, entry in value.items():
         if name in hints:
-            _refuse_unknown(entry, hints[name], f"{table}.{name}" if table else name)
+            _refuse_unknown(entry, hints[name], f"{table}.{name}" if table else name, command)
         elif name != tag:
             near = difflib.get_close_matches(name, hints, 1)
             mend = f'did you mean "{near[0]}"?' if near else "leave it out;"
             where = f"[{table}]" if table else "a recipe of this kind"
-            raise AdjudgeError(f'{where} has no field "{name}": {mend} it has {", ".join(hints)}')
+            told = f"; adjudge train fields {command} says what each is" if command and not near else ""
+            raise AdjudgeError(f'{where} has no field "{name}": {mend} it has {", ".join(hints)}{told}')
+
+
+def _without(field: str, table: str) -> str:
+    """What is wrong where a field is missing that must be there, in the table of that name."""
+    if (needed := NEEDED.get(f"{table}.{field}".strip("."))) is not None:
+        name, what, how = needed
+        return f"{name} is missing: {what}, as in {how}"
+    return f"[{table}] {field} is missing: give it"
 
 
 def _kind_of(value: dict[str, Any], hint: Any, table: str) -> Any:
@@ -306,7 +332,11 @@ def _converted(value: Any, hint: Any, table: str) -> Any:
         said, _, place = str(error).partition(" - at `$")
         *tables, field = [part for part in re.split(r"[.`]", f"{table}{place}") if part] or [""]
         where = f"[{'.'.join(tables)}] {field}" if tables else field
+        if missing := MISSING.fullmatch(said):
+            raise AdjudgeError(_without(missing[1], ".".join([*tables, field]).strip("."))) from error
         said = f"{said[0].lower()}{said[1:]}{choices_of(error, hint)}"
+        if field == "held_out" and "expected `float`" in said:
+            said += ": write a share of the prompts, such as 0.2" + ", or name a file" * (tables[-1:] == ["data"])
         if "int" in said and "got `float`" in said:
             said += ": write how many rows, or name a file of them" if field == "held_out" else ": write a whole number"
         text = f"{where}: {said}".lstrip(": ").replace("`", "")

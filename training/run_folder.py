@@ -86,6 +86,14 @@ class RunFolder(msgspec.Struct, frozen=True):
         """Those of an earlier run, until it is forgotten."""
         return self.path / "start.before"
 
+    @property
+    def command(self) -> str | None:
+        """The command whose run it is, "train grpo" and the like; None where its recipe does not tell."""
+        try:
+            return command_of(json.loads(self.recipe.read_bytes()))
+        except (OSError, ValueError):
+            return None
+
     def set_aside(self) -> None:
         """Make room for a dummy's weights."""
         self.put_back()
@@ -190,6 +198,15 @@ class RunFolder(msgspec.Struct, frozen=True):
                 else:
                     path.unlink(missing_ok=True)
         write_whole(self.recipe, msgspec.json.format(msgspec.json.encode(record)))
+
+
+def command_of(record: Any) -> str | None:
+    """The command that trained by this record; None where that is not to be told."""
+    if not isinstance(record, dict):
+        return None
+    if isinstance(kind := record.get("kind"), str):
+        return f"train {'reward' if kind == 'preference' else kind}"
+    return "train grpo" if "reward" in record else "train sft" if "response" in record else None
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -118,7 +118,8 @@ class _Trainer(SFTTrainer):
 def _arguments(recipe: SftRecipe, accumulate: int, steps: int, begun: Begun, *, held_out: bool) -> Any:
     """The recipe in TRL's words; held-out rows go one by one, as what TRL says of them is a mean of batches' means."""
     optimiser = recipe.optimiser
-    how = arguments(recipe, optimiser, optimiser.micro_batch, accumulate, steps, begun, held_out=held_out)
+    micro = optimiser.at_once(begun.state.num_processes)
+    how = arguments(recipe, optimiser, micro, accumulate, steps, begun, held_out=held_out)
     return SFTConfig(max_length=None, **{**how, "per_device_eval_batch_size": 1})
 
 

@@ -62,23 +62,35 @@ class Response(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SftOptimiser(Optimiser, frozen=True, forbid_unknown_fields=True):
     """How the policy is trained, for `steps` steps or `epochs` times through the rows (one, if neither is named).
 
-    A step takes `rows_per_step` rows, over all processes together; `micro_batch` of them go through a process's policy
-    at once, which changes memory and time alone. Rows longer than `max_tokens`, or than the policy's context, are left
-    out and counted, never cut.
+    A step takes `rows_per_step` rows, over all processes together; `micro_batch` of them (one, if that is not said) go
+    through a process's policy at once, which changes memory and time alone. Rows longer than `max_tokens`, or than the
+    policy's context, are left out and counted, never cut.
     """
 
     lr: Positive = 1e-5
     rows_per_step: AtOnce = 16
-    micro_batch: Whole = 1
+    micro_batch: Whole | None = None
     max_tokens: Whole = 2048
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rows_per_step % self.micro_batch:
+        if self.micro_batch is not None and self.rows_per_step % self.micro_batch:
             raise AdjudgeError(
                 f"[optimiser] micro_batch is {self.micro_batch}, which does not divide the {self.rows_per_step} rows of"
                 " a step: give one that does"
             )
+
+    @property
+    def usual_micro_batch(self) -> int:
+        """The most rows that go through the policy at once where `micro_batch` is not said."""
+        return 1
+
+    def at_once(self, processes: int) -> int:
+        """How many rows go through a process's policy at once: those said, or as many as share its step evenly."""
+        if self.micro_batch is not None:
+            return self.micro_batch
+        local = self.rows_per_step // processes
+        return max(size for size in range(1, self.usual_micro_batch + 1) if local % size == 0)
 
     def count(self, rows: int) -> int:
         """The steps of the whole run, for so many rows."""

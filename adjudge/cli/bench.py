@@ -318,7 +318,11 @@ def bench_compile() -> None:
 @bench.command("confidence")
 def bench_confidence(
     rationales: Annotated[
-        Path, typer.Argument(help="JSONL of rationales (see `adjudge evolve`); or of stories with human scores.")
+        Path,
+        typer.Argument(
+            help="JSONL of rationales, as `adjudge evolve synthesize` writes them; or of stories: prompt, story and"
+            " scores (or ratings), an object from aspects to people's numbers."
+        ),
     ],
     limit: Annotated[int, typer.Option(help="Rationales to measure.", min=1)] = 1000,
     keep: Annotated[

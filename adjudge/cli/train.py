@@ -85,6 +85,19 @@ def train_curves(
     draw_runs(folders, output)
 
 
+@train.command("fields")
+def train_fields(
+    command: Annotated[str, typer.Argument(metavar="KIND", help="grpo, sft, direct, reward or house.")],
+) -> None:
+    """Show what a recipe can say: every table and field, what may stand in it, and what holds where it is left out.
+
+    It is printed as TOML, of which each line can be copied; what has no default is commented out.
+    """
+    from adjudge.commands.recipe_fields import print_fields
+
+    print_fields(command)
+
+
 @train.command("presets")
 def train_presets(
     name: Annotated[str | None, typer.Argument(help="Show the file of this one.")] = None,

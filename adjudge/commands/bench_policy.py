@@ -10,7 +10,7 @@ import msgspec
 
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.measurement import write_rows
-from adjudge.bench.policy.bouts import Bout, Match, Referee, first_places, matches_of, subject_of
+from adjudge.bench.policy.bouts import Bout, Match, Referee, first_places, matches_of, repeated_places, subject_of
 from adjudge.bench.policy.policies import Policy, asked_of, base_of, policy_of
 from adjudge.bench.policy.report import COLUMNS, aspect_table, plot_wins, result_lines, result_rows, wins_table
 from adjudge.bench.policy.texts import Opening, Text, Writer, Writing, identity_of, opening_of
@@ -29,7 +29,7 @@ from adjudge.rewards.rows import Row, id_of
 from adjudge.rewards.specification import EngineSpec
 from adjudge.rewards.wire import json_line
 from adjudge.training.progress import bar, watched
-from adjudge.training.terminal import open_console
+from adjudge.training.terminal import counted, open_console, say
 
 JUDGES = ("pairwise", "pointwise", "rubric", "tree", "principle", "debate", "scalar")
 """The judges that can be asked, besides those of one's own."""
@@ -75,6 +75,8 @@ def evaluate_policies(
     open_judge = prepare(judge, options)
     check_fit(spec.model, spec.adapter, judge, options)
     check_rows(open_judge, rows, [subject_of(judge, row, n, options, "text", "text") for n, row in enumerate(rows)])
+    if repeated := repeated_places(rows, writing.asked, judge, options):
+        say(f"{counted(len(repeated), 'row')} left out: the same as an earlier one, prompt and reference", stderr=True)
     everyone = [first, *(policy for policy in policies if policy.name != first.name)]
     for policy in everyone:
         identity_of(policy, device, dtype)
@@ -92,13 +94,13 @@ def evaluate_policies(
             written = _write(everyone, openings, writing, samples, book, device, dtype)
             own = {name: [text for text in texts if text.sample < samples] for name, texts in written.items()}
             _keep_texts(output / "texts.jsonl", written, rows, samples)
-            matches = matches_of(rows, own, written[first.name], paired=samples, asked=writing.asked)
+            matches = matches_of(rows, own, written[first.name], paired=samples, asked=writing.asked, repeated=repeated)
             engine = spec.open()
             referee = Referee(open_judge(engine, book), judge, rows, options)
             bouts = _judge(referee, matches, output / "verdicts.jsonl", rows)
     places = set(first_places(rows, writing.asked))  # each prompt counts once
-    counted = {name: [text for text in texts if text.place in places] for name, texts in own.items()}
-    results = _results(counted, bouts, first.name, seed)
+    once = {name: [text for text in texts if text.place in places] for name, texts in own.items()}
+    results = _results(once, bouts, first.name, seed)
     kept = _write_results(results, output, judge, engine.name)  # before anything is printed
     _show(results, first.name)
     print(*kept, sep="\n")

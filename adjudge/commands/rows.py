@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,6 +76,21 @@ def columns_suggested(columns: str | None = None) -> Iterator[None]:
         if named := columns_of(columns).get(error.column):
             raise AdjudgeError(f'{error}; --columns takes "{named}" for it, which others have') from error
         raise AdjudgeError(f"{error}; --columns {error.column}=NAME takes one of another name") from error
+
+
+@contextmanager
+def recipe_columns_suggested(columns: Mapping[str, str]) -> Iterator[None]:
+    """The same of a recipe's rows, whose [data] has these `columns`; only where a row has another that may be meant."""
+    try:
+        yield
+    except ColumnMissing as error:
+        if error.column in columns.values() or not error.others:
+            raise
+        if named := columns.get(error.column):
+            raise AdjudgeError(f'{error}; [data] columns takes "{named}" for it, which others have') from error
+        other = error.others[0] if len(error.others) == 1 else "NAME"
+        mend = f"write [data] columns = {{{error.column} = {json.dumps(other, ensure_ascii=False)}}}"
+        raise AdjudgeError(f"{error}; {mend}") from error
 
 
 def holds_run(journal: Path) -> bool:

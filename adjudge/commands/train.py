@@ -20,15 +20,17 @@ from safetensors import SafetensorError
 
 from adjudge.commands.output import FULL, check_writable
 from adjudge.commands.resumable import keeping
+from adjudge.commands.rows import recipe_columns_suggested
 from adjudge.commands.run_options import Earlier
 from adjudge.engine.errors import AdjudgeError
-from adjudge.training.changes import Change, changes, left_out
+from adjudge.training.changes import Change, changes, last_steps
 from adjudge.training.curves import draw_curves
+from adjudge.training.evaluator.recipe import JudgedRecipe
 from adjudge.training.grpo.recipe import read_grpo_recipe
 from adjudge.training.metrics import read_metrics
 from adjudge.training.pictures import can_draw, check_picture
 from adjudge.training.presets import preset_about, preset_names, preset_text
-from adjudge.training.recipe import Recipe
+from adjudge.training.recipe import Recipe, RowsRecipe
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import read_sft_recipe
 from adjudge.training.terminal import counted, plain_table, say
@@ -63,7 +65,8 @@ def train_sft_file(path: Path, *, earlier: Earlier, seed: int | None = None, out
 
 def carry_out(train: Callable[..., Run], recipe: Recipe, measured: str, earlier: Earlier) -> Run:
     """Train, and print what the run came to, `measured` before and after, and where it stands."""
-    with stoppable(recipe.output):
+    columns = recipe.data.columns if isinstance(recipe, RowsRecipe | JudgedRecipe) else {}
+    with stoppable(recipe.output), recipe_columns_suggested(columns):
         told = partial(say, stderr=True)
         run = train(recipe, resume=earlier == "resume", overwrite=earlier == "overwrite", status=told)
     if run.main:
@@ -113,14 +116,34 @@ def draw_runs(folders: Sequence[Path], output: Path | None) -> None:
         raise AdjudgeError("several runs share one picture: name it with -o, a .png, .svg or .pdf")
     path = output or runs[0].curves
     check_picture(path)
-    check_writable(path)
     lines = [read_metrics(run.metrics) for run in runs]
+    _check_alike(runs)
+    check_writable(path)
     draw_curves(lines, path, ", ".join(folder.resolve().name for folder in folders))
     if found := changes(lines):
         Console().print(_held_out(found))
-        if names := ", ".join(str(folders[place]) for place in left_out(lines)):
-            print(f"left out of the table, without held-out answers of its first and last step: {names}")
+        for line in _left_out(folders, last_steps(lines)):
+            say(line)
     say(f"curves: {path}")
+
+
+def _check_alike(runs: Sequence[RunFolder]) -> None:
+    """Raise AdjudgeError for runs of several commands: what they measure by one name is not the same."""
+    known = [(run.path, command) for run in runs if (command := run.command) is not None]
+    for path, command in known:
+        if command != known[0][1]:
+            raise AdjudgeError(f"{path} is a run of {command}, {known[0][0]} of {known[0][1]}: draw them apart")
+
+
+def _left_out(folders: Sequence[Path], steps: Sequence[int | None]) -> Iterator[str]:
+    """What a user is told of runs that are not in the table; `steps` are those of their last held-out answers."""
+    known = {folder: step for folder, step in zip(folders, steps, strict=True) if step is not None}
+    last = max(known.values(), default=0)
+    if shorter := ", ".join(f"{folder} ends at step {step}" for folder, step in known.items() if step != last):
+        longest = next(folder for folder, step in known.items() if step == last)
+        yield f"left out of the table: {shorter}, {longest} at {last}: runs of one length are compared"
+    if names := ", ".join(str(folder) for folder, step in zip(folders, steps, strict=True) if step is None):
+        yield f"left out of the table, without held-out answers before and after training: {names}"
 
 
 def _held_out(found: Sequence[Change]) -> Table:

@@ -25,6 +25,11 @@ Measure = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """Values of a statistic, [R], under R weightings of the clusters, [R, C]; NaN where it does not exist."""
 
 
+def of_prompts(count: int) -> str:
+    """How many prompts there are, where they are too few for an interval."""
+    return f"{count} of at least {FEWEST_CLUSTERS} prompts"
+
+
 class Bootstrap(msgspec.Struct, frozen=True):
     """How intervals are drawn: so many draws of as many clusters as there are, and the middle share of the values."""
 
@@ -77,7 +82,7 @@ def estimate(measure: Measure, clusters: Clusters, how: Bootstrap, absent: str) 
     if not np.isfinite(value):
         return Estimate(None, None, clusters.rows, clusters.count, absent)
     if clusters.count < FEWEST_CLUSTERS:
-        why = f"no interval: {clusters.count} of at least {FEWEST_CLUSTERS} prompts"
+        why = f"no interval: {of_prompts(clusters.count)}"
         return Estimate(value, None, clusters.rows, clusters.count, why)
     values_D = measure(clusters.draws(how))
     values_D = values_D[np.isfinite(values_D)]

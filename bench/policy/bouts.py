@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal
 
@@ -63,12 +63,13 @@ def matches_of(
     *,
     paired: int,
     asked: Asked,
+    repeated: Collection[int] = (),
 ) -> list[Match]:
     """Every text of every policy against the base's, and against the row's `reference` where it has one.
 
     Sample i meets the base's sample i + `paired`, so that all policies meet the same texts, and the base's own are met
     by others of its own; once for each prompt, however many rows have it. Those of one prompt stand together: a judge
-    computes what they share once.
+    computes what they share once. Rows in `repeated` places (`repeated_places`) are not held against people's again.
     """
     against = {(rival.place, rival.sample): rival for rival in rivals}
     prompts = first_places(rows, asked)
@@ -81,7 +82,7 @@ def matches_of(
             if prompt == text.place:
                 made.append(Match(policy, "base", text.place, prompt, text.sample, text.text, rival.text, missing))
             human = rows[text.place].optional_text("reference", "a comparison with people's texts")
-            if human is not None:
+            if human is not None and text.place not in repeated:
                 gone = _missing(text) if text.text is None else None
                 made.append(Match(policy, "human", text.place, prompt, text.sample, text.text, human, gone))
     return sorted(made, key=lambda match: (match.place, match.against, match.sample))
@@ -92,6 +93,22 @@ def first_places(rows: Sequence[Row], asked: Asked) -> list[int]:
     said = [(str(row.columns.get("prompt")), asked.system_of(row.optional_text("system", "a policy"))) for row in rows]
     first = {prompt: place for place, prompt in reversed(list(enumerate(said)))}
     return [first[prompt] for prompt in said]
+
+
+def repeated_places(rows: Sequence[Row], asked: Asked, kind: str, options: Options) -> set[int]:
+    """The places of rows that ask what an earlier one does, have its reference, and show a judge of that kind the same.
+
+    Rows of one prompt that differ in any of these stay.
+    """
+    known: dict[int, list[Any]] = {}
+    repeated = set()
+    for place, (row, first) in enumerate(zip(rows, first_places(rows, asked), strict=True)):
+        shown = msgspec.structs.replace(subject_of(kind, row, place, options, ""), id="")
+        about = (row.columns.get("reference") or None, shown)
+        if about in known.setdefault(first, []):
+            repeated.add(place)
+        known[first].append(about)
+    return repeated
 
 
 class Referee:

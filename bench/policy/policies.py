@@ -12,7 +12,10 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.models.adapters import CONFIG
 from adjudge.training.recipe import Data
-from adjudge.training.run_folder import RunFolder
+from adjudge.training.run_folder import RunFolder, command_of
+
+JUDGES = ("train direct", "train reward", "train house")
+"""The commands whose runs end in a judge."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -83,6 +86,10 @@ def _of_folder(name: str, folder: Path) -> Policy:
     base, asked = None, None
     if (recipe := RunFolder(folder.absolute().parent).recipe).is_file():
         record = _read(recipe)
+        if (command := command_of(record)) in JUDGES:
+            raise AdjudgeError(
+                f"{name} is a judge (adjudge {command}), which writes no texts: name runs of train grpo or train sft"
+            )
         try:
             base = str(record["policy"]["model"])
             data = msgspec.convert(record["data"], Data)

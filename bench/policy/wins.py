@@ -165,4 +165,5 @@ def _length(bouts: Sequence[Bout]) -> LengthEffect | None:
     """How preferences go with length; None of a judge of single texts, which has no degrees of preference."""
     if all(bout.bias is None for bout in bouts):
         return None
-    return length_of_pairs([(bout.match.text or "", bout.match.rival or "", bout.preference) for bout in bouts])
+    pairs = [(bout.match.text or "", bout.match.rival or "", bout.preference) for bout in bouts]
+    return length_of_pairs(pairs, len({bout.match.prompt for bout in bouts if bout.preference is not None}))

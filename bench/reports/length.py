@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from adjudge.bench.agreement.resampling import FEWEST_CLUSTERS, of_prompts
 from adjudge.bench.words import signed
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.length_trend import Points, centred, length_trend
@@ -21,7 +22,8 @@ class LengthEffect(msgspec.Struct, frozen=True):
     """How a value goes with length: least squares over `points` (length in characters, value).
 
     `slope` is per 1,000 characters, with its 95 % `interval` (by Student's t), and `correlation` Pearson's r; None
-    where the points cannot tell: fewer than four, of fewer than three lengths, or without any spread.
+    where the points cannot tell: fewer than four, of fewer than three lengths, or without any spread. There is no
+    interval where they are of too few `prompts`, as far as that is known.
     """
 
     of: Literal["score", "preference", "strength"]
@@ -29,6 +31,7 @@ class LengthEffect(msgspec.Struct, frozen=True):
     slope: float | None = None
     interval: tuple[float, float] | None = None
     correlation: float | None = None
+    prompts: int | None = None
 
     @property
     def direction(self) -> Literal["longer", "shorter"] | None:
@@ -44,10 +47,10 @@ def length_of_items(judged: Sequence[tuple[Item, Verdict]]) -> LengthEffect:
     return length_effect("score", [points])
 
 
-def length_of_pairs(judged: Sequence[tuple[str, str, float | None]]) -> LengthEffect:
-    """The log-odds that a is better on how much longer a is, of (a, b, preference)."""
+def length_of_pairs(judged: Sequence[tuple[str, str, float | None]], prompts: int | None = None) -> LengthEffect:
+    """The log-odds that a is better on how much longer a is, of (a, b, preference), where known of so many prompts."""
     points = [(len(a) - len(b), _log_odds(preference)) for a, b, preference in judged if preference is not None]
-    return length_effect("preference", [points])
+    return length_effect("preference", [points], prompts)
 
 
 def length_of_groups(judged: Sequence[tuple[Group, GroupVerdict]]) -> LengthEffect:
@@ -62,13 +65,17 @@ def length_of_groups(judged: Sequence[tuple[Group, GroupVerdict]]) -> LengthEffe
             ]
             for group, verdict in judged
         ],
+        len({group.prompt for group, verdict in judged if any(one is not None for one in verdict.strengths)}),
     )
 
 
-def length_effect(of: Literal["score", "preference", "strength"], groups: Sequence[Points]) -> LengthEffect:
+def length_effect(
+    of: Literal["score", "preference", "strength"], groups: Sequence[Points], prompts: int | None = None
+) -> LengthEffect:
     """Least squares with one slope for all groups, and a level for each: only differences within a group count.
 
-    With several groups the points come back counted from their group's means.
+    With several groups the points come back counted from their group's means. Of fewer `prompts` than an interval of
+    agreement has, which the points of one rise and fall with, there is none.
     """
     shown = centred(groups).tolist() if len(groups) > 1 else [point for points in groups for point in points]
     points = tuple((float(x), float(y)) for x, y in shown)
@@ -76,26 +83,30 @@ def length_effect(of: Literal["score", "preference", "strength"], groups: Sequen
     if trend.slope is None or trend.interval is None:
         return LengthEffect(of, points)
     low, high = trend.interval
-    return LengthEffect(of, points, PER * trend.slope, (PER * low, PER * high), trend.correlation)
+    interval = None if prompts is not None and prompts < FEWEST_CLUSTERS else (PER * low, PER * high)
+    return LengthEffect(of, points, PER * trend.slope, interval, trend.correlation, prompts)
 
 
 def length_line(effect: LengthEffect) -> str:
     """The effect in one sentence."""
-    if effect.slope is None or effect.interval is None or effect.correlation is None:
+    if effect.slope is None or effect.correlation is None:
         return "whether length matters cannot be told: too few verdicts, or all alike"
     units = {"score": "points", "preference": "log-odds", "strength": "in strength"}
-    size = max(map(abs, effect.interval))
+    size = max(map(abs, effect.interval or (effect.slope,)))
     digits = min(max(2, 1 - math.floor(math.log10(size or 1.0))), 6)
-    slope, low, high = (signed(value, digits) for value in (effect.slope, *effect.interval))
+    slope, *ends = (signed(value, digits) for value in (effect.slope, *(effect.interval or ())))
+    sure = f"95 % interval {' to '.join(ends)}" if ends else f"no interval: {of_prompts(effect.prompts or 0)}"
     return (
         f"{slope} {units[effect.of]} per {PER:,} characters"
         f"{' that a story is longer' if effect.of == 'preference' else ''}"
-        f" (95 % interval {low} to {high}; r {signed(effect.correlation)}): {conclusion(effect)}"
+        f" ({sure}; r {signed(effect.correlation)}): {conclusion(effect)}"
     )
 
 
 def conclusion(effect: LengthEffect) -> str:
     """What follows from the interval."""
+    if effect.slope is not None and effect.interval is None:
+        return "too few to tell"
     if effect.direction is None:
         return "no effect of length can be told"
     return f"{effect.direction} texts are judged better"

@@ -78,6 +78,13 @@ def test_nothing_to_score_is_said(tmp_path: Path) -> None:
         bench_confidence(path, model="dummy:tiny-llama", limit=10)
 
 
+def test_what_a_file_was_taken_for_is_told_with_its_mistake(tmp_path: Path) -> None:
+    with pytest.raises(AdjudgeError, match="; without a response, rows are read as stories: prompt, story and scores"):
+        load_rationales(write_lines(tmp_path / "r.jsonl", {"prompt": "p", "story": "s", "human": 3}), 5)
+    with pytest.raises(AdjudgeError, match='"aspect" is missing.*; with a response, rows are read as rationales, as'):
+        load_rationales(write_lines(tmp_path / "r.jsonl", {"prompt": "p", "response": "s"}), 5)
+
+
 def test_aspects_on_which_stories_have_one_score_are_left_out_and_where_all_are_it_is_said(tmp_path: Path) -> None:
     texts = [{"id": n, "prompt": "A tale.", "story": f"One {n}. Two {n}? Three!"} for n in range(3)]
     rated = [{**text, "scores": {"coherence": 3, "surprise": n + 1}} for n, text in enumerate(texts)]

@@ -86,7 +86,7 @@ def test_a_journal_that_is_none_is_mended_by_another_output(tmp_path: Path) -> N
 
 
 def test_a_column_that_is_not_there_names_the_option() -> None:
-    with pytest.raises(AdjudgeError, match='"story" is no text: give --text COLUMN$'):
+    with pytest.raises(AdjudgeError, match=r'"story" is missing .*: its columns are .*"text".*; give --text COLUMN$'):
         bench_disturbances(OWN / "everyday.jsonl", model="no/such-model")
 
 

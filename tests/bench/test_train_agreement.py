@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,13 @@ def test_a_direct_evaluator_stands_beside_its_rivals_on_held_out_prompts(tmp_pat
         assert float(found["all aspects", judge]["error"]) == pytest.approx(line["error"], abs=1e-3)
     row = found["all aspects", TRAINED]
     assert row["rows"] == row["asked"] and float(row["error_low"]) < float(row["error"]) < float(row["error_high"])
+
+
+def test_why_there_is_no_interval_is_told(tmp_path: Path) -> None:
+    run = train_direct(direct_recipe(tmp_path, TALES[:14], **ASPECTS, optimiser={"steps": 1}))
+    command = ["train", "agreement", str(run.folder.path), "--device", "cpu"]
+    said = CliRunner().invoke(app, command, catch_exceptions=False).output
+    assert re.search(r"^all aspects \(untrained model\): .* more: no interval: \d of at least 5 prompts$", said, re.M)
 
 
 def test_a_reward_model_does_too(tmp_path: Path) -> None:

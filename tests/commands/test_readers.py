@@ -125,7 +125,7 @@ def test_plots_are_rewritten_in_runs_that_go_on_where_they_stopped(run: Run) -> 
         ({}, ("group", "r.jsonl", "-o", "i.jsonl", "--plot", "r.jsonl/p.png"), "cannot make the folder r.jsonl"),
         ({}, ("group", "r.jsonl", "--plot", "p.txt"), "is no picture"),
         ({}, ("group", "r.jsonl", "--k", "5", "--least", "3"), "least is 3"),
-        ({}, ("instruct", "r.jsonl"), '"expected" is missing'),
+        ({}, ("instruct", "r.jsonl"), "these are reviews, and no questions yet: first `adjudge readers group r.jsonl"),
     ],
 )
 def test_mistakes_are_found_before_a_model_is_looked_for(

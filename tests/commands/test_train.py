@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,41 @@ def test_several_runs_share_a_picture_and_a_table_of_what_became_of_held_out_pro
     shown = run("train", "curves", *folders, "-o", tmp_path / "c.svg")
     assert (tmp_path / "c.svg").is_file()
     assert "+0.225 ± 0.318" in shown and "unclear  +0.250 +0.200" in shown and "+0.000 ± 0.000" in shown
+
+
+def test_runs_that_the_table_leaves_out_are_told_with_the_reason(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra report")
+    for name, steps in (("short", (0, 6)), ("long", (0, 60)), ("untested", ())):
+        append_metrics(tmp_path / f"{name}.jsonl", {"step": 1, "split": "train", "reward": 0.5})
+        for step in steps:
+            append_metrics(tmp_path / f"{name}.jsonl", {"step": step, "split": "held_out", "reward": 0.5})
+        tmp_path.joinpath(name).mkdir()
+        tmp_path.joinpath(f"{name}.jsonl").rename(tmp_path / name / "metrics.jsonl")
+    short, long, untested = (tmp_path / name for name in ("short", "long", "untested"))
+    shown = run("train", "curves", short, long, untested, "-o", tmp_path / "c.svg")
+    assert f"{short} ends at step 6, {long} at 60: runs of one length are compared" in shown
+    assert f"without held-out answers before and after training: {untested}" in shown
+    assert "left out" not in run("train", "curves", long, "-o", tmp_path / "c.svg")
+
+
+def test_runs_of_several_commands_are_not_drawn_together(tmp_path: Path) -> None:
+    records = {"paid": {"reward": {}}, "imitated": {"response": {}}, "preferred": {"kind": "preference"}}
+    for name, record in records.items():
+        tmp_path.joinpath(name).mkdir()
+        append_metrics(tmp_path / name / "metrics.jsonl", {"step": 1, "split": "train", "loss": 0.5})
+        (tmp_path / name / "recipe.json").write_text(json.dumps(record))
+    paid, imitated, preferred = (tmp_path / name for name in records)
+    for one, other, said in ((paid, imitated, ("sft", "grpo")), (imitated, preferred, ("reward", "sft"))):
+        told = f"{other} is a run of train {said[0]}, {one} of train {said[1]}: draw them apart"
+        with pytest.raises(AdjudgeError, match=re.escape(told)):
+            run("train", "curves", one, other, "-o", tmp_path / "new" / "c.svg")
+    assert not (tmp_path / "new").exists()
+
+
+def test_curves_of_no_run_leave_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(AdjudgeError, match="name the output folder of a run"):
+        run("train", "curves", tmp_path / "typo")
+    assert not (tmp_path / "typo").exists()
 
 
 def test_without_the_extra_the_mend_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,35 @@ def test_a_recipe_without_rows_names_the_mend(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("row", "mend"),
+    [
+        ({"prompt": "p", "tale": "t", "id": "", "n": 5}, r'; write \[data\] columns = {response = "tale"}$'),
+        ({"prompt": "p", "tale": "t", "saga": "s"}, r'; write \[data\] columns = {response = "NAME"}$'),
+        ({"prompt": "p", "reponse": "t", "saga": "s"}, r'meant\?; write \[data\] columns = {response = "reponse"}$'),
+        ({"question": "p", "response": "t"}, r'; write \[data\] columns = {prompt = "question"}$'),
+        ({"prompt": "p", "n": 5}, r'its columns are "prompt", "n"(, "ratings")?$'),
+    ],
+)
+def test_a_recipe_s_rows_without_a_column_are_told_how_to_name_another(
+    tmp_path: Path, row: dict[str, Any], mend: str
+) -> None:
+    pytest.importorskip("trl", reason="needs the extra train")
+    (tmp_path / "recipe.toml").write_text(DIRECT)
+    rows = [{**row, "prompt": f"p{n}"} if "prompt" in row else row for n in range(4)]
+    data = write_lines(tmp_path / "rows.jsonl", *rows)
+    with pytest.raises(AdjudgeError, match=mend):
+        run("train", "direct", tmp_path / "recipe.toml", "--data", data)
+
+
+def test_a_name_that_data_columns_have_themselves_is_not_to_be_renamed(tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="needs the extra train")
+    data = write_lines(tmp_path / "rows.jsonl", *({"prompt": f"p{n}", "tale": "t"} for n in range(4)))
+    (tmp_path / "recipe.toml").write_text(DIRECT + "data.columns = {response = 'tael'}\n")
+    with pytest.raises(AdjudgeError, match=r'columns takes it as response\): .* is "tale" meant\?$'):
+        run("train", "direct", tmp_path / "recipe.toml", "--data", data)
+
+
+@pytest.mark.parametrize(
     ("name", "kind"),
     [("openmeva-direct", DirectRecipe), ("hanna-direct", DirectRecipe), ("greetings-reward", PreferenceRecipe)],
 )

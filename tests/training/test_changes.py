@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from scipy.stats import ttest_1samp
 
-from adjudge.training.changes import Change, changes, left_out
+from adjudge.training.changes import Change, changes, last_steps
 
 
 def lines(*ends: tuple[int, float, float | None]) -> list[dict[str, object]]:
@@ -46,5 +46,5 @@ def test_runs_that_were_not_answered_twice_and_parts_that_were_not_measured_are_
 def test_a_run_that_is_still_under_way_is_not_held_beside_those_that_are_done() -> None:
     runs = [lines((0, 0.1, 0.5), (9, 0.9, 0.5)), lines((0, 0.1, 0.5), (5, 0.3, 0.5)), []]
     [reward, _] = changes(runs)
-    assert left_out(runs) == [1, 2]
+    assert last_steps(runs) == [9, 5, None]
     assert reward.after == (0.9,)

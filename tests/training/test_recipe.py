@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,8 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.guards.guarded import STANDARD, Guarded
-from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
+from adjudge.training.arguments import parts
+from adjudge.training.evaluator.recipe import DirectRecipe, JudgeOptimiser, PreferenceRecipe
 from adjudge.training.grpo.recipe import GrpoOptimiser, GrpoRecipe, batch_of, read_grpo_recipe
 from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.recipe import laid_over, read_recipe, recipe_of
@@ -61,7 +63,7 @@ def test_a_recipe_that_says_nothing_of_guards_has_the_standard_ones(tmp_path: Pa
     [
         (
             WHOLE + "[optimiser]\nlearning_rate = 1",
-            r'^recipe.toml: \[optimiser\] has no field "learning_rate": .* lr, ',
+            r'^recipe.toml: \[optimiser\] has no field "learning_rate": .* lr, .*; adjudge train fields grpo says what',
         ),
         (WHOLE + "[optimiser]\nepsilan = 1", r'\[optimiser\] has no field "epsilan": did you mean "epsilon"\?'),
         (WHOLE + 'mention = ["a"]', r'\[reward.parts.ends\] has no field "mention": did you mean "mentions"\?'),
@@ -95,7 +97,9 @@ def test_a_recipe_that_says_nothing_of_guards_has_the_standard_ones(tmp_path: Pa
         ),
         (WHOLE + 'weight = "much"', r"\[reward.parts.ends\] weight: expected float, got str"),
         (WHOLE.replace('train = "prompts.jsonl"', ""), r'\[data\] needs either train = "prompts.jsonl" or prompts'),
-        (WHOLE.replace('output = "out"', ""), "object missing required field output"),
+        (WHOLE.replace('output = "out"', ""), 'output is missing: name the run.s folder, as in output = "out/run"'),
+        ('output = "o"\ndata.prompts = ["a"]', r"\[reward\] is missing: say what is paid for, as in \[reward.parts."),
+        (WHOLE + '[reward.parts.n]\nkind = "length"', r"\[reward.parts.n\] words is missing: give it"),
         ('preset = "qrl"\n' + WHOLE, 'there is no preset "qrl": choose .*evolvr-story.*qurl'),
         (WHOLE + "[logging]\nsave_every = 3\n[optimiser]\niterations = 2", "save_every is 3, which is no multiple of"),
         (WHOLE + "[logging]\nevery = 4\nsave_every = 6", r"save_every is 6, which is no multiple of every \(4\)"),
@@ -106,6 +110,39 @@ def test_a_recipe_that_says_nothing_of_guards_has_the_standard_ones(tmp_path: Pa
 def test_a_mistake_is_named_with_its_place_and_its_mend(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(AdjudgeError, match=message):
         read_grpo_recipe(written(tmp_path, text))
+
+
+IMITATED = 'output = "o"\n[data]\ntrain = "a"\nheld_out = 1'
+PREFERRED = 'output = "o"\n[data]\ntrain = "a"\nheld_out = 0.5'
+SCORED = PREFERRED + '\n[scores]\ncolumn = "c"'
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "command"),
+    [
+        (WHOLE, SftRecipe, "grpo"),
+        (WHOLE, HouseRecipe, "grpo"),
+        ('preset = "igniting"', DirectRecipe, "grpo"),
+        (SCORED, PreferenceRecipe, "direct"),
+        (SCORED, GrpoRecipe, "direct"),
+        (IMITATED, HouseRecipe, "sft"),
+        (PREFERRED, HouseRecipe, "reward"),
+        ('output = "o"\n[[sources]]\npath = "s"\nlicence = "MIT"\nattribution = "a"', DirectRecipe, "house"),
+    ],
+)
+def test_a_recipe_of_another_command_is_told_from_a_mistake(tmp_path: Path, text: str, kind: Any, command: str) -> None:
+    with pytest.raises(AdjudgeError, match=f"this looks like a recipe of adjudge train {command}"):
+        read_recipe(written(tmp_path, text), kind)
+
+
+def test_what_a_judge_s_recipe_lacks_is_named_with_its_mend(tmp_path: Path) -> None:
+    told = 'people\'s scores, as in [scores] columns = {quality = "human"}'
+    with pytest.raises(AdjudgeError, match=re.escape(told)):
+        read_recipe(written(tmp_path, PREFERRED), DirectRecipe)
+    for share in ("2", "-0.5"):
+        text = SCORED.replace("0.5", share)
+        with pytest.raises(AdjudgeError, match=r"held_out: .*: write a share of the prompts, such as 0.2, or name a"):
+            read_recipe(written(tmp_path, text), DirectRecipe)
 
 
 @pytest.mark.parametrize(
@@ -227,6 +264,17 @@ def test_steps_count_prompts_and_iterations() -> None:
     assert GrpoOptimiser(prompts_per_step=5, epochs=1.15).count(100) == 23
     assert SftOptimiser(rows_per_step=10, epochs=1.1).count(100) == 11
     assert SftOptimiser(rows_per_step=10, epochs=2.2).count(50) == 11
+
+
+@pytest.mark.parametrize(("rows", "processes", "at_once"), [(2, 1, 2), (3, 1, 3), (6, 1, 3), (16, 1, 4), (4, 2, 2)])
+def test_as_many_rows_go_through_a_judge_at_once_as_share_a_step_evenly(
+    rows: int, processes: int, at_once: int
+) -> None:
+    judge = JudgeOptimiser(rows_per_step=rows)
+    assert judge.at_once(processes) == at_once and parts(judge, processes) == rows // processes // at_once
+    assert SftOptimiser(rows_per_step=rows).at_once(processes) == 1
+    with pytest.raises(AdjudgeError, match="micro_batch is 5, which does not divide"):
+        JudgeOptimiser(rows_per_step=rows, micro_batch=5)
 
 
 @pytest.mark.parametrize("path", ["~nosuchuser/out", "a\0b"])

@@ -23,6 +23,7 @@ from adjudge.training.evaluator.questions import (
     Rated,
     Slot,
     WordingEngine,
+    check_columns,
     check_varied,
     rated_rows,
     slots_of,
@@ -72,9 +73,10 @@ def train_direct(
     """
     rows = read_split(recipe.data, recipe.seed)
     asked, scores = recipe.judge, recipe.scores
+    check_columns((*rows.train, *rows.held_out), asked, scores)
     train, held_out = rated_rows(rows.train, asked, scores), rated_rows(rows.held_out, asked, scores)
     check_varied(train)
-    for line in rows.left_out:
+    for line in (*rows.left_out, *rows.missed):
         status(line)
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": callbacks}
     return fit(

@@ -120,7 +120,9 @@ def fit(
         if how.bf16:
             _uncast(model)
         with torch.autocast(how.device.type, torch.bfloat16, enabled=how.bf16):  # as it is trained
-            task.begin(model, how.device, optimiser.micro_batch * (4 if begun.gpu else 1))  # which keeps nothing
+            task.begin(
+                model, how.device, optimiser.at_once(state.num_processes) * (4 if begun.gpu else 1)
+            )  # which keeps nothing
         watch = Watch(folder)
         trainer = _Trainer(  # without the tokenizer, to whose special tokens it would change the model's configuration
             task=task,
@@ -254,7 +256,8 @@ def _layer(name: str) -> int:
 
 def _arguments(recipe: JudgeRecipe, accumulate: int, steps: int, begun: Begun, *, held_out: bool) -> Any:
     optimiser = recipe.optimiser
-    how = arguments(recipe, optimiser, optimiser.micro_batch, accumulate, steps, begun, held_out=held_out)
+    micro = optimiser.at_once(begun.state.num_processes)
+    how = arguments(recipe, optimiser, micro, accumulate, steps, begun, held_out=held_out)
     words = TrainingArguments(
         remove_unused_columns=False, gradient_checkpointing_kwargs={"use_reentrant": False}, **how
     )

@@ -76,7 +76,7 @@ def train_reward(
     train, held_out = preferences_of(rows.train), preferences_of(rows.held_out)
     if not train:
         raise AdjudgeError("all rows to train on have a chosen response equal to the rejected one: nothing to learn")
-    for line in rows.left_out:
+    for line in (*rows.left_out, *rows.missed):
         status(line)
     if alike := len(rows.train) + len(rows.held_out) - len(train) - len(held_out):
         status(f"{counted(alike, 'row')} left out: chosen and rejected are the same text")

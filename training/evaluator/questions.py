@@ -97,6 +97,27 @@ class WordingEngine(AbsentEngine):
         return tuple((int(np.searchsorted(reached, begun + size)), kept) for size, kept in sizes) if begun >= 0 else ()
 
 
+def check_columns(rows: Sequence[Row], asked: Asked, scores: Scores) -> None:
+    """Raise AdjudgeError for the first row without what the judge reads, and for a column of scores that no row has."""
+    kind, pairs = kind_of(asked.name), asked.name == "pairwise"
+    for number, row in enumerate(rows, 1):
+        if pairs and "response" in row.columns and not {"story_a", "story_b"} & row.columns.keys():
+            raise AdjudgeError(
+                f'{row.place} has a single text, "response", and pairs have story_a and story_b: set name ='
+                ' "pointwise" in [judge], or name rows of pairs'
+            )
+        if not pairs and {"story_a", "story_b"} <= row.columns.keys() and "response" not in row.columns:
+            raise AdjudgeError(
+                f'{row.place} is a pair, story_a and story_b, and [judge] name is "{asked.name}": set it to "pairwise"'
+            )
+        kind.subject(row, number)
+    told, columns = ("column", [scores.column]) if scores.column is not None else ("columns", scores.columns.values())
+    for column in columns:
+        name = f"{column}{_sides(asked)[0]}"
+        if rows and not any(f"{column}{side}" in row.columns for row in rows for side in _sides(asked)):
+            raise AdjudgeError(str(rows[0].without(name, f"[scores] {told} names it, and no row has it")))
+
+
 def rated_rows(rows: Sequence[Row], asked: Asked, scores: Scores) -> list[Rated]:
     """People's scores of every row, on the labels' scale.
 

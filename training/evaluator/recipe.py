@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.kinds import prepare
-from adjudge.training.recipe import Lora, NotNegative, Policy, Positive, Recipe, Rows, Whole, beside, read_recipe
+from adjudge.training.recipe import Lora, NotNegative, Policy, Positive, Recipe, Rows, beside, read_recipe
 from adjudge.training.sft_recipe import SftOptimiser
 
 
@@ -44,13 +44,18 @@ class TrainedPolicy(Policy, frozen=True, forbid_unknown_fields=True):
 
 
 class JudgeOptimiser(SftOptimiser, frozen=True, forbid_unknown_fields=True):
-    """How the judge is trained: as in supervised recipes, but for `max_tokens`.
+    """How the judge is trained: as in supervised recipes, but for `micro_batch` and `max_tokens`.
 
-    Texts are shortened to prompts of `max_tokens` as a judge shortens those too long for its model, and counted.
+    Where `micro_batch` is not said, it is the most up to 4 that share a step evenly. Texts are shortened to prompts of
+    `max_tokens` as a judge shortens those too long for its model, and counted.
     """
 
     lr: Positive = 2e-4
-    micro_batch: Whole = 4
+
+    @property
+    def usual_micro_batch(self) -> int:
+        """The most rows that go through the model at once where `micro_batch` is not said."""
+        return 4
 
 
 class DirectOptimiser(JudgeOptimiser, frozen=True, forbid_unknown_fields=True):

@@ -18,6 +18,8 @@ from adjudge.training.evaluator.recipe import JudgedRows
 from adjudge.training.prompts import COLUMNS, plain
 from adjudge.training.terminal import counted
 
+FAR = 1.5
+"""By what factor the share of the prompts that are held out may miss the one asked for without a word."""
 PROMPTS = ("prompt", "prompt_a", "prompt_b")
 
 
@@ -25,13 +27,26 @@ class Split(msgspec.Struct, frozen=True):
     """Rows to train on and rows that are held out.
 
     On neither side are pairs that have prompts of both (`straddling`), and rows of the training file whose prompts are
-    in the file of the held-out ones (`shared`).
+    in the file of the held-out ones (`shared`). Of `prompts`, `drawn` are held out, where a `share` was asked for.
     """
 
     train: tuple[Row, ...]
     held_out: tuple[Row, ...]
     straddling: int = 0
     shared: int = 0
+    prompts: int = 0
+    drawn: int = 0
+    share: float = 0.0
+
+    @property
+    def missed(self) -> list[str]:
+        """What a user is told where the prompts that are held out are far from the share asked for."""
+        if not self.share or 1 / FAR <= self.drawn / (self.share * self.prompts) <= FAR:
+            return []
+        return [
+            f"held out: {self.drawn} of {counted(self.prompts, 'prompt')}, where [data] held_out is {self.share:g};"
+            " each is drawn by itself, another seed draws others"
+        ]
 
     @property
     def left_out(self) -> list[str]:
@@ -52,13 +67,15 @@ def read_split(data: JudgedRows, seed: int) -> Split:
     """The rows of a recipe; raises AdjudgeError for ids that come twice, and for a side that is left empty."""
     assert data.train is not None
     rows = _rows(Path(data.train), data)
+    share, prompts = 0.0, set[str]()
     if isinstance(data.held_out, str):
         held_out = _rows(Path(data.held_out), data)
         taken = {prompt for row in held_out for prompt in prompts_of(row)}
     else:
         share = data.held_out
         held_out = []
-        taken = _held_out({prompt for row in rows for prompt in prompts_of(row)}, share, seed)
+        prompts = {prompt for row in rows for prompt in prompts_of(row)}
+        taken = _held_out(prompts, share, seed)
     sides = [sum(prompt in taken for prompt in prompts_of(row)) / len(prompts_of(row)) for row in rows]
     train = tuple(row for row, side in zip(rows, sides, strict=True) if side == 0)
     shared = sides.count(1)
@@ -71,7 +88,7 @@ def read_split(data: JudgedRows, seed: int) -> Split:
         mend = "name a file of other prompts" if isinstance(data.held_out, str) else "lower it, or give another seed"
         raise AdjudgeError(f"[data] held_out leaves no rows to train on: {mend}")
     straddling = sum(0 < side < 1 for side in sides)
-    return Split(train, tuple(held_out), straddling, shared)
+    return Split(train, tuple(held_out), straddling, shared, len(prompts), len(taken), share)
 
 
 def prompts_of(row: Row) -> tuple[str, ...]:
@@ -79,7 +96,9 @@ def prompts_of(row: Row) -> tuple[str, ...]:
     own = tuple(dict.fromkeys(plain(str(row.columns.get(name) or "")) for name in PROMPTS))
     own = tuple(prompt for prompt in own if prompt)
     if not own:
-        raise AdjudgeError(f'{row.place}: "prompt" is missing (rows are split by it)')
+        if not any(name in row.columns for name in PROMPTS):
+            raise row.without("prompt", "rows are split by it")
+        raise AdjudgeError(f'{row.place}: "prompt" is missing (rows are split by it): fill it in or take the row out')
     return own
 
 

@@ -43,9 +43,10 @@ def soft_target(ratings: Sequence[float], labels: Sequence[float], scale: Scale 
     """
     low, high = scale or (labels[0], labels[-1])
     shares = [0.0] * len(labels)
+    mend = "mend it, or say the data's own: [scores] scale = [1, 10]" if scale is None else "mend it, or [scores] scale"
     for rating in ratings:
         if not low <= rating <= high:
-            raise AdjudgeError(f"{place}: a score is {rating:g}, outside {low:g} to {high:g}: mend it, or set [scores]")
+            raise AdjudgeError(f"{place}: a score is {rating:g}, outside {low:g} to {high:g}: {mend}")
         value = labels[0] + (rating - low) / (high - low) * (labels[-1] - labels[0])
         above = next(k for k in range(1, len(labels)) if value <= labels[k] or k == len(labels) - 1)
         part = (value - labels[above - 1]) / (labels[above] - labels[above - 1])

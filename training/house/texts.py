@@ -257,7 +257,9 @@ def _read(source: TextFile, mend: str) -> Iterator[tuple[str, str, Beside]]:
     if source.prompt != "prompt" and not any(source.prompt in row.columns for row in rows):
         raise AdjudgeError(f'no row of {path} has "{source.prompt}": mend prompt = "COLUMN", or leave it out')
     for row in rows:
-        value: Any = row.columns.get(source.text)
+        if source.text not in row.columns:
+            raise AdjudgeError(f"{row.without(source.text, 'the column of texts')}; {mend}")
+        value: Any = row.columns[source.text]
         texts = list(value.values()) if isinstance(value, dict) else [value]
         if not all(isinstance(text, str) for text in texts):
             raise AdjudgeError(f'{row.place}: "{source.text}" is no text: {mend}')

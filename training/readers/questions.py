@@ -147,7 +147,15 @@ def read_questions(path: Path) -> list[Question]:
     Raises AdjudgeError naming the line: what the judge could not read, a reader's word that is missing or off the
     scale, a reader without reviews, an id that comes twice, and a reader on two sides of the split.
     """
-    rows = read_stage(path, needs=("reviewer", "expected"))
+    rows = read_stage(path)
+    if "expected" not in rows[0].columns and {"plot", "preferred"} & rows[0].columns.keys():
+        raise AdjudgeError(
+            f"{rows[0].place}: these are reviews, and no questions yet: first `adjudge readers group {path} -o"
+            " questions.jsonl`"
+        )
+    for row in rows:
+        if missing := next((name for name in ("reviewer", "expected") if row.columns.get(name) is None), None):
+            raise AdjudgeError(f'{row.place}: "{missing}" is missing (`adjudge readers group` writes it)')
     single = "response" in rows[0].columns
     made: list[Question] = [(_rating if single else _chosen)(row, number) for number, row in enumerate(rows, 1)]
     sides: dict[str, str] = {}

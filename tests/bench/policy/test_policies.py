@@ -80,3 +80,15 @@ def test_policies_are_asked_as_in_training_unless_that_differs_or_the_user_says_
     assert asked_of([plain, chatty], True, "Hm.") == Asked(chat=True, system="Hm.")
     with pytest.raises(AdjudgeError, match="asked their policies in different ways"):
         asked_of([plain, chatty], None, "Hm.")
+
+
+@pytest.mark.parametrize(("kind", "command"), [("preference", "reward"), ("direct", "direct"), ("house", "house")])
+def test_a_run_that_ends_in_a_judge_is_none_that_writes(tmp_path: Path, kind: str, command: str) -> None:
+    run = run_folder(tmp_path / "out", adapter=True)
+    (run / "recipe.json").write_text(json.dumps({"kind": kind, "policy": {"model": "smollm2-135m"}}))
+    (run / "checkpoint-2").mkdir()
+    for name in (run, run / "policy", run / "checkpoint-2"):
+        with pytest.raises(
+            AdjudgeError, match=rf"{name} is a judge \(adjudge train {command}\).*runs of train grpo or"
+        ):
+            policy_of(str(name))

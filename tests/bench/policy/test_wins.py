@@ -10,7 +10,16 @@ import pytest
 from rich.console import Console
 
 from adjudge.bench.agreement.resampling import wilson
-from adjudge.bench.policy.bouts import Against, Bout, Match, Referee, first_places, matches_of, subject_of
+from adjudge.bench.policy.bouts import (
+    Against,
+    Bout,
+    Match,
+    Referee,
+    first_places,
+    matches_of,
+    repeated_places,
+    subject_of,
+)
 from adjudge.bench.policy.policies import Asked
 from adjudge.bench.policy.report import COLUMNS, aspect_table, result_lines, result_rows
 from adjudge.bench.policy.texts import Text
@@ -99,6 +108,22 @@ def test_what_the_system_says_parts_prompts_only_where_it_is_said() -> None:
     rows = [Row(f"line {n}", {"prompt": "p", "system": system}) for n, system in enumerate(["Be kind.", None, ""])]
     assert first_places(rows, Asked()) == [0, 1, 1]
     assert first_places(rows, Asked(chat=False)) == first_places(rows, Asked(system="Be brief.")) == [0, 0, 0]
+
+
+def test_a_row_that_comes_twice_counts_once_against_people_and_other_references_of_its_prompt_stay() -> None:
+    columns = {"prompt": "p", "reference": "human 1"}
+    told = [columns, {**columns, "id": "again"}, {**columns, "reference": "human 2"}, {**columns, "prompt": "q"}]
+    rows = [Row(f"line {number}", one) for number, one in enumerate([*told, {"prompt": "r"}, {"prompt": "r"}], 1)]
+    repeated = repeated_places(rows, Asked(), "pairwise", {})
+    assert repeated == {1, 5}
+    base = [text(place, sample, "b") for place in range(6) for sample in range(2)]
+    own = {"base": [one for one in base if one.sample == 0]}
+    made = matches_of(rows, own, base, paired=1, asked=Asked(), repeated=repeated)
+    assert [match.place for match in made if match.against == "human"] == [0, 2, 3]
+    assert [match.place for match in made if match.against == "base"] == [0, 3, 4]
+    rubrics = [{"criteria": [{"name": "c", "text": f"{n}?", "points": 2}]} for n in (1, 2, 2)]
+    graded = [Row("line", {"prompt": "p", "reference": "r", "rubric": rubric}) for rubric in rubrics]
+    assert repeated_places(graded, Asked(), "rubric", {}) == {2}
 
 
 def test_a_missing_text_abstains_with_its_own_reason_and_is_never_judged() -> None:

@@ -98,6 +98,24 @@ def test_items_pairs_and_groups_give_their_lengths_and_skip_abstentions() -> Non
     assert length_of_groups([(group, verdict)]).points == ((4.0, 1.0), (2.0, -1.0))  # equal texts count once
 
 
+@pytest.mark.parametrize(("prompts", "told"), [(4, False), (5, True), (None, True)])
+def test_of_too_few_prompts_there_is_a_slope_and_no_conclusion(prompts: int | None, told: bool) -> None:
+    effect = length_effect("strength", [noisy(0.5)], prompts)
+    assert effect.slope is not None and (effect.interval is not None) is told
+    line = length_line(effect)
+    assert line.endswith(": longer texts are judged better" if told else ": too few to tell")
+    assert ("(no interval: 4 of at least 5 prompts; r +0" in line) is not told
+
+
+def test_groups_of_one_prompt_are_one_prompt() -> None:
+    verdict = GroupVerdict("", (1.0, 0.9, -1.0, 0.0), (None,) * 4, None, None, (), None, False, "m", "k")
+    texts = ["xxxxxxxx", "xxxxxxx", "x", "xxx"]
+    same = [(Group("p", texts), verdict)] * 6
+    assert length_of_groups(same).prompts == 1 and length_of_groups(same).interval is None
+    others = [(Group(f"p{number}", texts), verdict) for number in range(6)]
+    assert length_of_groups(others).direction == "longer"
+
+
 def test_two_lengths_say_nothing() -> None:
     effect = length_effect("score", [[(100.0, 3.0), (100.0, 3.0), (20.0, 2.0), (20.0, 2.0), (20.0, 2.0)]])
     assert effect.slope is None

@@ -357,13 +357,17 @@ def test_micro_batches_and_checkpointing_change_memory_and_time_alone(tmp_path: 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"ratings": {"wit": 6}}, "line 1 of rows.jsonl: wit: a score is 6, outside 1 to 5"),
+        (
+            {"ratings": {"wit": 6}},
+            "line 1 of rows.jsonl: wit: a score is 6, outside 1 to 5: .* say the data.s own: .scores. scale = ",
+        ),
         ({"ratings": {"wit": [1, "x"]}}, r'"ratings: wit" is \[1, "x"\], not a number or a list of numbers'),
         ({"ratings": {"wit": []}}, r'"ratings: wit" is \[\], not a number or a list'),
         ({"ratings": {"wit": True}}, '"ratings: wit" is true, not a number'),
         ({"ratings": {"depth": 3}}, r"line 1 of rows.jsonl has no score of wit: name its column in \[scores\]"),
         ({"ratings": 3}, 'line 1 of rows.jsonl: "ratings" is no object of scores by aspect'),
         ({"id": "s1"}, 'line 2 of rows.jsonl: the id "s1" is that of line 1 of rows.jsonl too'),
+        ({"prompt": ""}, r'"prompt" is missing \(rows are split by it\): fill it in or take the row out'),
         ({"prompt": None}, r'line 1 of rows.jsonl: "prompt" is missing \(rows are split by it\)'),
     ],
 )
@@ -371,6 +375,30 @@ def test_a_bad_row_is_refused_before_a_model_is_opened(tmp_path: Path, change: A
     rows = [{**STORIES[0], **change}, *STORIES[1:]]
     with pytest.raises(AdjudgeError, match=message):
         train_direct(direct_recipe(tmp_path, rows, policy={"model": "nowhere"}))
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        (
+            {"column": "rating"},
+            r'"rating" is missing \(\[scores\] column names it, and no row has it\).*; is "ratings" meant\?',
+        ),
+        ({"columns": {"wit": "resp"}}, r"\[scores\] columns names it, and no row has it"),
+    ],
+)
+def test_a_column_of_scores_that_no_row_has_is_named(tmp_path: Path, scores: Any, message: str) -> None:
+    with pytest.raises(AdjudgeError, match=message):
+        train_direct(direct_recipe(tmp_path, scores=scores, policy={"model": "nowhere"}))
+
+
+def test_a_judge_of_pairs_is_not_taught_on_single_texts_nor_the_other_way_round(tmp_path: Path) -> None:
+    pair = {"prompt": "p", "story_a": "a", "story_b": "b", "wit_a": 1, "wit_b": 2}
+    nowhere = {"model": "nowhere"}
+    with pytest.raises(AdjudgeError, match=r'single text, "response", and pairs have story_a.*name = "pointwise" in'):
+        train_direct(direct_recipe(tmp_path, judge={"name": "pairwise"}, policy=nowhere))
+    with pytest.raises(AdjudgeError, match=r'is a pair.* name is "pointwise": set it to "pairwise"'):
+        train_direct(direct_recipe(tmp_path, [pair], scores={"columns": {"wit": "wit"}}, data={"held_out": 0}))
 
 
 def test_one_class_alone_teaches_nothing(tmp_path: Path) -> None:

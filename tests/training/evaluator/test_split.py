@@ -68,3 +68,18 @@ def test_an_empty_side_is_refused(tmp_path: Path) -> None:
     other = str(write_lines(tmp_path / "b.jsonl", {"prompt": "p1"}))
     with pytest.raises(AdjudgeError, match="held_out leaves no rows to train on: name a file of other prompts"):
         read_split(JudgedRows(train=path, held_out=other), 0)
+
+
+def test_a_share_that_the_draw_misses_by_far_is_told(tmp_path: Path) -> None:
+    rows = [{"prompt": f"p{n}"} for n in range(6)]
+    path = str(write_lines(tmp_path / "a.jsonl", *rows))
+    data = JudgedRows(train=path, held_out=0.34)
+    counts = {seed: len(read_split(data, seed).held_out) for seed in range(20)}
+    for seed, count in counts.items():
+        missed = read_split(data, seed).missed
+        assert bool(missed) is (count not in (2, 3)), (seed, count)
+        assert not missed or f"held out: {count} of 6 prompts, where [data] held_out is 0.34" in missed[0]
+    assert {1, 2} <= set(counts.values())
+    assert read_split(JudgedRows(train=path, held_out=0), 0).missed == []
+    other = str(write_lines(tmp_path / "b.jsonl", {"prompt": "other"}))
+    assert read_split(JudgedRows(train=path, held_out=other), 0).missed == []

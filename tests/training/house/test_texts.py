@@ -106,10 +106,11 @@ def test_a_source_is_looked_for_beside_the_recipe_then_in_the_folder_of_data(tmp
 
 
 def test_a_column_that_is_no_text_is_refused_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(
-        AdjudgeError, match=r'line 1 of texts.jsonl: "text" is no text: set text = "COLUMN" in \[\[sources\]\]$'
-    ):
-        stories_of([texts(tmp_path, {"story": TEXT})])
+    mend = r'set text = "COLUMN" in \[\[sources\]\]$'
+    with pytest.raises(AdjudgeError, match=rf'line 1 of texts.jsonl: "text" is no text: {mend}'):
+        stories_of([texts(tmp_path, {"text": 5})])
+    with pytest.raises(AdjudgeError, match=rf'"text" is missing .*: its columns are "story", "n"; {mend}'):
+        stories_of([texts(tmp_path, {"story": TEXT, "n": 5})])
 
 
 def test_a_prompt_column_that_no_row_has_is_refused_if_it_was_named(tmp_path: Path) -> None:

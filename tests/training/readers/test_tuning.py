@@ -20,6 +20,7 @@ from adjudge.training.readers.reviews import PlotChoice, PlotReview
 from adjudge.training.readers.tuning import TuningRow, tuning_rows
 from adjudge.training.recipe import Data
 from adjudge.training.stages import write_stage
+from tests.jsonl import write_lines
 from tests.rewards.scripted import ScriptedEngine
 
 REVIEWS = [
@@ -147,3 +148,12 @@ def test_bad_questions_are_refused_by_line(tmp_path: Path, changed: dict[str, An
     )
     with pytest.raises(AdjudgeError, match=f"line 2 .*{reason}"):
         read_questions(path)
+
+
+def test_reviews_that_are_not_grouped_yet_are_told_from_questions(tmp_path: Path) -> None:
+    rated = {"reviewer": "Ana", "plot": "p", "review": "r", "score": 7}
+    chosen = {"reviewer": "Ana", "a": "p", "b": "q", "aspect": "wit", "preferred": "a"}
+    for review in (rated, chosen):
+        path = write_lines(tmp_path / "reviews.jsonl", review)
+        with pytest.raises(AdjudgeError, match=rf"these are reviews, .*: first `adjudge readers group {path} -o"):
+            read_questions(path)
