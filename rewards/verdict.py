@@ -155,6 +155,10 @@ class Item(msgspec.Struct, frozen=True):
             msgspec.structs.force_setattr(self, "rubric", rubric_of(rubric, f"{place}: rubric"))
         check_rubric(self.rubric, f"{place}: rubric")
 
+    def __hash__(self) -> int:
+        """That of its texts: columns may hold what has none."""
+        return hash((self.prompt, self.response, self.id))
+
 
 class Example(msgspec.Struct, frozen=True):
     """A good text, and the prompt it answers: what judges may measure others by."""

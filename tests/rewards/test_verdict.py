@@ -70,6 +70,11 @@ def test_a_list_holds_one_kind_of_thing() -> None:
     assert list(each_of(iter([groups]), Group)) == [groups]
 
 
+def test_items_are_told_apart_in_a_set_whatever_their_columns_hold() -> None:
+    some = [Item("p", "r", columns={"level": [number]}) for number in (1, 2, 1)]
+    assert len({*some}) == 2 and some[2] in {*some}
+
+
 def test_an_items_rubric_may_be_written_as_files_have_it() -> None:
     own = {"criteria": [{"name": "Plot", "text": "Is there one?", "levels": {"1": "no", "2-3": "yes"}}]}
     criterion = Criterion("Plot", "Is there one?", levels=(Level(1, 1, "no"), Level(2, 3, "yes")))
