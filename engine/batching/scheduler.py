@@ -64,6 +64,7 @@ class Scheduler:
         self._hurried: dict[int, Request] = {}  # by arrival: those unanswered that have a deadline
         self._deadlines: list[tuple[float, int]] = []  # a heap of theirs with their arrivals, and of some answered ones
         self._budget = max_batch_tokens
+        self._advances = itertools.count()
         self._pace = 0.0  # seconds a token, 0 before that is known
 
     @property
@@ -109,15 +110,14 @@ class Scheduler:
     def schedule(self) -> Step:
         """Fill a step until the budget or the pool is spent: requests that go on, chunks of others, waiting ones.
 
-        The latter two by priority, and those that are begun first where it is the same; a share of the step is theirs.
+        The latter two by priority, and those that are begun first where it is the same. A share of the step is theirs,
+        which those that go on and are no more urgent leave to them, each in its turn.
         """
         step = Step(self.cache, expired=self._expire())
         self._budget = self._affordable()
-        in_order = sorted(self.running, key=_rank)
-        begun = deque(request for request in in_order if _is_begun(request))
-        going = deque(request for request in in_order if not _is_begun(request))
-        theirs = self._budget // SHARE if begun or self._waiting else 0
-        self._go_on(going, step, self._budget - theirs)
+        begun = deque(request for request in sorted(self.running, key=_rank) if _is_begun(request))
+        going = deque(sorted((request for request in self.running if not _is_begun(request)), key=_turn))
+        self._go_on(going, step, *self._left_to(begun))
         room = True
         while step.size < self._budget:
             if begun and not (room and self._waiting and self._waiting[0][0] < begun[0].priority):
@@ -126,7 +126,7 @@ class Scheduler:
                 room = self._begin(step)
             else:
                 break
-        self._go_on(going, step, self._budget)
+        self._go_on(going, step)
         return step
 
     def complete(self, step: Step) -> None:
@@ -270,10 +270,22 @@ class Scheduler:
             request.missed = self.cache.missed_tokens - missed
         return True
 
-    def _go_on(self, going: deque[Request], step: Step, budget: int) -> None:
-        """Advance requests, in order, until the step has so many tokens."""
-        while going and step.size < budget:
-            self._advance(going.popleft(), step)
+    def _left_to(self, begun: deque[Request]) -> tuple[int, float]:
+        """How many tokens of a step are left to requests that do not go on yet, and by those of which priority.
+
+        None where nothing else is there, nor near a deadline, where a step has room for others beside all that go on.
+        """
+        first = [*itertools.islice(begun, 1), *(entry[-1] for entry in self._waiting[:1])]
+        if not first or not 1 < self._budget == self.max_batch_tokens:
+            return 0, math.inf
+        return -(-self._budget // SHARE), min(request.priority for request in first)
+
+    def _go_on(self, going: deque[Request], step: Step, left: int = 0, priority: float = math.inf) -> None:
+        """Advance requests, in order; those from a `priority` on leave so many tokens of the step to others."""
+        while going and step.size < self._budget - (left if going[0].priority >= priority else 0):
+            request = going.popleft()
+            request.advanced = next(self._advances)
+            self._advance(request, step)
 
     def _advance(self, request: Request, step: Step) -> None:
         """Schedule what the request's path still misses, parents first, and its answer once nothing is missing."""
@@ -288,6 +300,11 @@ class Scheduler:
 def _is_begun(request: Request) -> bool:
     """Whether it is neither going on nor computed and in want of no more than its answer."""
     return request.own is None and request.end.missing > 0
+
+
+def _turn(request: Request) -> tuple[int, int, int, int]:
+    """By priority, and then whoever has waited longest."""
+    return request.priority, request.advanced, request.turn, request.arrival
 
 
 def _rank(request: Request) -> tuple[int, int, int]:

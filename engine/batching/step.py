@@ -19,9 +19,9 @@ class Request:
 
     While it is admitted, `leaf` is where its tokens end in the cache, and `own` the node of those it has added since.
     When it was first admitted, `missed` of its tokens were not in the cache; `overtaken` counts those that came later
-    and were taken before it. A request that is not `done` once answered goes on, with `next_token` added. Lower
-    `priority` comes first, then a lower `turn`, and what is not answered by its `deadline` (seconds of the scheduler's
-    clock) is given up.
+    and were taken before it. A request that is not `done` once answered goes on, with `next_token` added; the higher
+    `advanced`, the later it did so last. Lower `priority` comes first, then a lower `turn`, and what is not answered by
+    its `deadline` (seconds of the scheduler's clock) is given up.
     """
 
     tokens: Tokens
@@ -37,6 +37,7 @@ class Request:
     deadline: float = math.inf
     turn: int = 0
     arrival: int = -1
+    advanced: int = -1
 
     @property
     def missed_of_prompt(self) -> int:

@@ -382,8 +382,8 @@ def test_a_call_of_lower_priority_number_does_not_wait_for_the_chunks_of_another
     assert [answer for _, answer in later.answers] == alone
 
 
-@pytest.mark.parametrize("priority", [-1, 5])
-def test_texts_that_fill_every_step_leave_a_share_of_it_to_others(priority: int) -> None:
+@pytest.mark.parametrize("priority", [-1, 5, 6])
+def test_texts_that_fill_every_step_leave_a_share_of_it_to_what_is_as_urgent(priority: int) -> None:
     engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=16)
     texts = engine.generate_call([[40 + n] for n in range(20)], max_tokens=30, ignore_eos=True)
     asked = engine.score_call([[9, 8, 7, 6, 5]], DIGITS)
@@ -394,13 +394,30 @@ def test_texts_that_fill_every_step_leave_a_share_of_it_to_others(priority: int)
     for _ in range(3):  # two of its tokens in each
         assert asked.open
         engine.step()
-    assert not asked.open and texts.open == 20
-    while texts.open:
+    assert bool(asked.open) == (priority > 5) and texts.open == 20
+    while texts.open or asked.open:
         engine.step()
     alone = Engine(TINY, kv_cache_gb=0.05)
     written = alone.generate([[40 + n] for n in range(20)], max_tokens=30, ignore_eos=True)
     assert [answer for _, answer in sorted(texts.answers)] == written
     assert [answer for _, answer in asked.answers] == alone.score([[9, 8, 7, 6, 5]], DIGITS)
+
+
+@pytest.mark.parametrize("budget", [2, 4, 16])
+def test_texts_that_leave_a_share_of_their_steps_do_so_in_turns(budget: int) -> None:
+    engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=budget)
+    texts = engine.generate_call([[40 + n] for n in range(budget)], max_tokens=100, ignore_eos=True)
+    asked = engine.score_call([[9, *range(n, n + 30)] for n in range(8)], DIGITS)
+    engine.start(texts)
+    for _ in range(4):
+        engine.step()
+    engine.start(asked)
+    before = [len(request.whole) for request in engine.scheduler.running]
+    for _ in range(2 * budget):
+        engine.step()
+    more = [len(request.whole) - count for request, count in zip(engine.scheduler.running, before, strict=False)]
+    share = -(-budget // 8)
+    assert sum(more) == 2 * budget * (budget - share) and max(more) - min(more) <= 1
 
 
 def test_a_call_of_lower_priority_number_comes_first() -> None:
