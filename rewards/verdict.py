@@ -154,10 +154,13 @@ class Item(msgspec.Struct, frozen=True):
         if isinstance(rubric := cast("Any", self.rubric), dict):
             msgspec.structs.force_setattr(self, "rubric", rubric_of(rubric, f"{place}: rubric"))
         check_rubric(self.rubric, f"{place}: rubric")
+        if not isinstance(self.columns, Mapping) or not all(isinstance(name, str) for name in self.columns):
+            raise AdjudgeError(f"{place}: columns is {shown(self.columns)}: give them by their names")
 
     def __hash__(self) -> int:
-        """That of its texts: columns may hold what has none."""
-        return hash((self.prompt, self.response, self.id))
+        """That of all but what columns hold, which may have none."""
+        own = (self.prompt, self.response, self.id, self.reference, self.genre, self.task, self.reviews, self.rubric)
+        return hash((*own, *self.columns))
 
 
 class Example(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.judges.rubric import Rubric, rubric_of, rubric_of_checklist
-from adjudge.rewards.rows import Row, encodable, given, id_of, shown
+from adjudge.rewards.rows import Row, encodable, given, id_of, id_text, missing, shown
 from adjudge.rewards.verdict import Comparison, Example, Item, Pair, PairVerdict, Review, Verdict, WritingTask
 
 Earlier = TypeVar("Earlier", Review, Comparison)
@@ -71,8 +71,8 @@ def group_of(row: Row, number: int) -> Group:
 def gathered(rows: Sequence[Row]) -> list[Row]:
     """Rows of groups: as they are, or, of rows that have a `response` each, one for all those of a prompt.
 
-    It stands where the first of them does. A column that is not the same in all of them is a list, of ids `ids`.
-    Raises AdjudgeError for a prompt with several references.
+    It stands where the first of them does. A column that is not the same in all of them is a list; `ids` are theirs, and
+    their own column of that name is `input_ids`. Raises AdjudgeError for a prompt with several references.
     """
     if any("responses" in row.columns for row in rows) or not any("response" in row.columns for row in rows):
         return [*rows]
@@ -84,19 +84,29 @@ def gathered(rows: Sequence[Row]) -> list[Row]:
 
 def _gathered(together: Sequence[Row]) -> Row:
     responses = [row.text("response", 'a tournament, or "responses", a list') for row in together]
-    columns: dict[str, Any] = {"responses": responses}
-    for name in dict.fromkeys(name for row in together for name in row.columns if name != "response"):
+    columns: dict[str, Any] = {"responses": responses, "reference": _one_reference(together)}
+    for name in dict.fromkeys(name for row in together for name in row.columns):
         values = [row.columns.get(name) for row in together]
-        if all(value == values[0] for value in values):
-            columns[name] = values[0]
-        elif name == "reference":
-            other = next(row for row, value in zip(together, values, strict=True) if value != values[0])
-            raise AdjudgeError(
-                f"{other.place}: another reference than {together[0].place}, whose prompt it has: give each prompt one"
-            )
-        else:
-            columns["ids" if name == "id" else name] = values
+        same = all(value == values[0] for value in values)
+        if name == "id":
+            columns |= {"ids": [*map(id_text, values)]} | ({"id": values[0]} if same else {})
+        elif name not in ("response", "reference"):
+            columns["input_ids" if name == "ids" else name] = values[0] if same else values
     return Row(together[0].place, columns)
+
+
+def _one_reference(together: Sequence[Row]) -> str | None:
+    """The reference of rows with one prompt, some of which may have none."""
+    found: Row | None = None
+    for row in together:
+        if missing(row.columns.get("reference")) or row.optional_text("reference", "a tournament") is None:
+            continue
+        if found is not None and row.columns["reference"] != found.columns["reference"]:
+            raise AdjudgeError(
+                f"{row.place}: another reference than {found.place}, whose prompt it has: give each prompt one"
+            )
+        found = found or row
+    return None if found is None else found.columns["reference"]
 
 
 def item_of(row: Row, number: int, reads: Iterable[str] = ()) -> Item:

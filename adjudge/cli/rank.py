@@ -61,10 +61,11 @@ def rank(
     """Rank the responses to each prompt by comparing pairs of them.
 
     Each row has `prompt`, `responses` (a list of texts), optionally `reference` (a text that takes part) and `id`;
-    further columns pass through. Or each has one `response`: those of a prompt are a group, their ids its `ids`. Each
-    line of the output has `strengths`, one for each response (log-odds; null where no answered pairs join it to the
-    largest part of the group), their standard `errors`, their `ranks` (1 is best, equals share one), `preferences` (the
-    probability of being better than the reference), and `outcomes`, every pair that was asked.
+    further columns pass through. Or each has one `response`: those of a prompt are a group, which has their ids as
+    `ids`, and for its `id` the one that all of them have, or else its number. Each line of the output has `strengths`,
+    one for each response (log-odds; null where no answered pairs join it to the largest part of the group), their
+    standard `errors`, their `ranks` (1 is best, equals share one), `preferences` (the probability of being better than
+    the reference), and `outcomes`, every pair that was asked.
 
     A run can be stopped at any time (Ctrl-C, kill -9) and continued with --resume; no pair is lost or judged twice.
     """

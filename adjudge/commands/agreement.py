@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from adjudge.bench.agreement.dataset import DataSet, drawn
+from adjudge.bench.agreement.dataset import SAID, DataSet, drawn
 from adjudge.bench.agreement.formats import load
 from adjudge.bench.agreement.plots import plot_reliability, plot_scores
 from adjudge.bench.agreement.resampling import FEWEST_CLUSTERS, Bootstrap
@@ -30,7 +30,9 @@ from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source, check_judge
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.judges.kinds import KINDS, Options, of_pairs
+from adjudge.rewards.imported import importable, is_own
+from adjudge.rewards.judges.kinds import KINDS, Options, kind_of, of_pairs
+from adjudge.rewards.wire import READERS
 from adjudge.training.terminal import counted, open_console
 
 MEASURED = ("pointwise", "pairwise", "ensemble", "rubric", "tree", "principle", "debate", "personal", "scalar")
@@ -68,6 +70,7 @@ def measure_agreement(
     if judge is None:
         alone = source.usual_judge(options) if dataset.what == "pairs" else "pointwise"
         judge = JUDGES[protocol] if protocol else alone
+    _check_columns(judge, dataset)
     options = _fitted(options, judge, dataset)
     make_folder_of(output / "verdicts.jsonl")
     study = Study(dataset, judge, options, source, earlier, output, Bootstrap(draws=draws), baselines, draw_seed, files)
@@ -94,6 +97,28 @@ def measure_agreement(
     _show(found, setting)
     print(*written, sep="\n")
     check_answered(verdict.abstained for verdict in found.verdicts)
+
+
+def _check_columns(judge: str, dataset: DataSet) -> None:
+    """Raise AdjudgeError, naming the column, where a judge of one's own reads what rated texts have not."""
+    if not is_own(judge):
+        return
+    importable(Path())
+    for name in kind_of(judge).reads:
+        if name in SAID:
+            raise AdjudgeError(f'{judge} reads "{name}", which is what people said: no judge is shown that')
+        if name in READERS:
+            continue
+        if dataset.what == "pairs":
+            raise AdjudgeError(
+                f'{judge} reads "{name}", and texts of pairs have no columns: measure it on single texts'
+            )
+        for row in dataset.rows:
+            if name not in row.item.columns:
+                raise AdjudgeError(
+                    f'{row.place}: "{name}" is missing ({judge} reads it): give rows with prompt, response, scores and'
+                    " that column"
+                )
 
 
 def _fitted(options: Options, judge: str, dataset: DataSet) -> Options:

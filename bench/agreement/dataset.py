@@ -12,6 +12,9 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.verdict import Item, Pair
 
+SAID = ("scores", "label", "human", "published")
+"""Columns of what people said, which no judge reads."""
+
 OVERALL = "overall"
 """What people's one score of a whole text is called."""
 
@@ -143,10 +146,11 @@ def drawn(dataset: DataSet, limit: int | None, seed: int = 0) -> DataSet:
 def line_of(row: RatedText | RatedPair) -> dict[str, Any]:
     """A row as `adjudge judge` reads it; what people said stands beside it, and passes through to the verdicts."""
     said: dict[str, Any]
+    own: Mapping[str, Any] = {}
     if isinstance(row, RatedText):
         item = row.item
         texts = {name: getattr(item, name) for name in ("id", "prompt", "response", "reference", "genre", "task")}
-        columns = {**item.columns, **texts}
+        own, columns = item.columns, texts
         columns |= {"checklist": row.checklist, "reviews": msgspec.to_builtins(item.reviews) or None}
         said = {"human": dict(row.scores), "system": row.system, "published": row.published}
     else:
@@ -154,7 +158,7 @@ def line_of(row: RatedText | RatedPair) -> dict[str, Any]:
         columns = {"id": pair.id, "prompt": pair.prompt, "prompt_a": pair.prompt_a, "prompt_b": pair.prompt_b}
         columns |= {"story_a": pair.a, "story_b": pair.b, "reviews": msgspec.to_builtins(pair.reviews) or None}
         said = {"human": row.preferred, "group": row.group, "aspect": row.aspect}
-    return {name: value for name, value in {**columns, **said}.items() if value is not None and value != {}}
+    return {**own, **{name: value for name, value in {**columns, **said}.items() if value is not None and value != {}}}
 
 
 def _lot(seed: int, prompt: str) -> bytes:

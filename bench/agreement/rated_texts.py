@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from adjudge.bench.agreement.dataset import OVERALL, RatedText
+from adjudge.bench.agreement.dataset import OVERALL, SAID, RatedText
 from adjudge.bench.agreement.reading import number_of, numbers_of, rating_of
 from adjudge.bench.personal.perse import read_rated
 from adjudge.bench.tree.howtobench import TABLE_4, items_of
@@ -202,7 +202,7 @@ def _listed(row: Row, name: str) -> list[Any]:
 
 def _further(row: Row) -> dict[str, Any]:
     """The columns of a file of one's own, which a judge of one's own may read, but for what people said."""
-    return {name: value for name, value in row.columns.items() if name not in ("scores", "label")}
+    return {name: value for name, value in row.columns.items() if name not in SAID}
 
 
 def _id(row: Row, number: int) -> str:

@@ -83,6 +83,9 @@ class Leveled(Funny):
         words = f"Is it funny for level {item.columns['level']['of']}? {{text}}"
         return [self.question("wit", words, ["1", "2", "3", "4", "5"], "Grade: ", text=item.response)]
 
+class Nosy(Funny):
+    reads = ("human",)
+
 class Unranged(Funny):
     def score_of(self, parts):
         return parts["wit"].score
@@ -101,11 +104,27 @@ def test_a_judge_of_ones_own_is_held_against_people(run: Run, monkeypatch: pytes
     assert ("overall", "funny_judges:Unranged", "spearman") in ranked
     assert ("overall", "funny_judges:Unranged", "mse") not in ranked, "it says nothing of its scale"
     assert run("pairs.jsonl", *TINY[:-1], "pairs", "--judge", "funny_judges:Funny").exit_code == 0
-    write_lines("levels.jsonl", *({"prompt": f"P {n}", "response": "r", "scores": 3, "level": {"of": n}} for n in "ab"))
+    write_lines(
+        "levels.jsonl",
+        *(
+            {"prompt": f"P {n}", "response": "r", "scores": 3, "level": level}
+            for n, level in (("a", {"of": "a"}), ("b", {"of": None}))
+        ),
+    )
     assert run("levels.jsonl", *TINY[:-1], "levels", "--judge", "funny_judges:Leveled").exit_code == 0
-    assert [line["level"] for line in read_lines("levels/verdicts.jsonl")] == [{"of": "a"}, {"of": "b"}]
-    with pytest.raises(AdjudgeError, match='"level" is missing .its judge reads it.'):
-        raise run("stories.jsonl", *TINY[:-1], "none", "--judge", "funny_judges:Leveled").exception  # type: ignore[misc]
+    assert [line["level"] for line in read_lines("levels/verdicts.jsonl")] == [{"of": "a"}, {"of": None}]
+    for file, judge, message in (
+        (
+            "stories.jsonl",
+            "Leveled",
+            'line 1 of stories.jsonl: "level" is missing .funny_judges:Leveled reads it.: give',
+        ),
+        ("pairs.jsonl", "Leveled", 'reads "level", and texts of pairs have no columns: measure it on single texts'),
+        ("stories.jsonl", "Nosy", 'reads "human", which is what people said: no judge is shown that'),
+    ):
+        with pytest.raises(AdjudgeError, match=message):
+            raise run(file, *TINY[:-1], "none", "--judge", f"funny_judges:{judge}").exception  # type: ignore[misc]
+    assert not Path("none").exists()
     with pytest.raises(AdjudgeError, match='--judge is "tournament": choose pointwise, pairwise, .*, scalar, or write'):
         raise run("stories.jsonl", *TINY, "--judge", "tournament").exception  # type: ignore[misc]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sqlite3
 import sys
@@ -19,6 +20,8 @@ from adjudge.cli import app
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.rows import Row
+from adjudge.rewards.wire import gathered
 from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
 
@@ -84,9 +87,25 @@ def test_rows_of_one_response_each_are_gathered_by_their_prompt(run: Run) -> Non
     assert result.exit_code == 0, result.output
     [whole], [long, alone] = read_lines("g.ranks.jsonl"), read_lines("long.ranks.jsonl")
     assert long.pop("ids") == [f"r{place}" for place in range(6)]
-    assert long == whole and alone["id"] == "x" and alone["ranks"] == [1]
+    assert long == whole and (alone["id"], alone["ids"], alone["ranks"]) == ("x", ["x"], [1])
     assert run("long.jsonl", "-o", "one.jsonl", "--limit", "1", *SHORT).exit_code == 0
     assert [line["id"] for line in read_lines("one.jsonl")] == ["1"]
+
+
+def test_rows_of_one_prompt_may_lack_its_reference_and_have_ids_of_their_own() -> None:
+    rows = [
+        {"id": 1.0, "ids": "mine", "reference": None},
+        {"id": 2, "ids": "mine", "reference": ""},
+        {"ids": "other"},
+        {"id": "4", "reference": math.nan},
+        {"id": "5", "reference": "R"},
+    ]
+    texts = {"prompt": "p", "response": "a"}
+    [row] = gathered([Row(f"line {number}", {**texts, **columns}) for number, columns in enumerate(rows)])
+    assert row.columns["reference"] == "R" and row.columns["ids"] == ["1", "2", None, "4", "5"]
+    assert row.columns["input_ids"] == ["mine", "mine", "other", None, None] and "id" not in row.columns
+    [row] = gathered([Row("line 1", {**texts, "id": "one"})] * 2)
+    assert (row.columns["id"], row.columns["ids"], row.columns["reference"]) == ("one", ["one", "one"], None)
 
 
 def test_pairing_ranking_and_budget_are_the_users(run: Run) -> None:

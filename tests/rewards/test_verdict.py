@@ -70,6 +70,12 @@ def test_a_list_holds_one_kind_of_thing() -> None:
     assert list(each_of(iter([groups]), Group)) == [groups]
 
 
+@pytest.mark.parametrize("columns", [5, "x", None, [1], {1: "x"}])
+def test_columns_of_an_item_are_given_by_their_names(columns: Any) -> None:
+    with pytest.raises(AdjudgeError, match=r'item "a": columns is .*: give them by their names'):
+        Item("p", "r", id="a", columns=columns)
+
+
 def test_items_are_told_apart_in_a_set_whatever_their_columns_hold() -> None:
     some = [Item("p", "r", columns={"level": [number]}) for number in (1, 2, 1)]
     assert len({*some}) == 2 and some[2] in {*some}

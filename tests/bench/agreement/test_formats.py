@@ -275,6 +275,18 @@ def test_a_rater_or_an_aspect_that_is_missing_takes_no_other_with_it(tmp_path: P
     assert (same.scores, also.scores) == (first.scores, second.scores)
 
 
+def test_a_row_of_ones_own_keeps_its_columns_but_for_what_people_said(tmp_path: Path) -> None:
+    review = {"plot": "A plot.", "review": None, "score": 3}
+    further = {"level": None, "tone": {"dry": 1}, "reviews": [review], "human": "me", "published": 5}
+    rows = {"scores": {"scores": 3}, "labels": {"label": 1}}
+    for name, rating in rows.items():
+        path = write_lines(tmp_path / f"{name}.jsonl", {"prompt": "p", "response": "r", **rating, **further})
+        line = line_of(load([path]).rows[0])
+        assert (line["level"], line["tone"], line["reviews"]) == (None, {"dry": 1}, [review])
+        assert line["human"] == {"overall": (3,)} or line["human"] == {"overall": (1,)}
+        assert not {"scores", "label", "published"} & line.keys()
+
+
 def test_columns_of_other_names_are_those_of_a_format(tmp_path: Path) -> None:
     columns = {"prompt": "question", "response": "answer", "scores": "stars"}
     row = {"question": "p", "answer": "r", "stars": 4, "response": "an older one"}
