@@ -71,8 +71,8 @@ def group_of(row: Row, number: int) -> Group:
 def gathered(rows: Sequence[Row]) -> list[Row]:
     """Rows of groups: as they are, or, of rows that have a `response` each, one for all those of a prompt.
 
-    It stands where the first of them does. A column that is not the same in all of them is a list; `ids` are theirs, and
-    their own column of that name is `input_ids`. Raises AdjudgeError for a prompt with several references.
+    It stands where the first of them does. A column that is not the same in all of them is a list; `ids` are theirs,
+    and their own column of that name is `input_ids`. Raises AdjudgeError for a prompt with several references.
     """
     if any("responses" in row.columns for row in rows) or not any("response" in row.columns for row in rows):
         return [*rows]
