@@ -104,13 +104,9 @@ def test_a_judge_of_ones_own_is_held_against_people(run: Run, monkeypatch: pytes
     assert ("overall", "funny_judges:Unranged", "spearman") in ranked
     assert ("overall", "funny_judges:Unranged", "mse") not in ranked, "it says nothing of its scale"
     assert run("pairs.jsonl", *TINY[:-1], "pairs", "--judge", "funny_judges:Funny").exit_code == 0
-    write_lines(
-        "levels.jsonl",
-        *(
-            {"prompt": f"P {n}", "response": "r", "scores": 3, "level": level}
-            for n, level in (("a", {"of": "a"}), ("b", {"of": None}))
-        ),
-    )
+    levels: list[dict[str, Any]] = [{"of": "a"}, {"of": None}]
+    rows = ({"prompt": f"P {n}", "response": "r", "scores": 3, "level": level} for n, level in enumerate(levels))
+    write_lines("levels.jsonl", *rows)
     assert run("levels.jsonl", *TINY[:-1], "levels", "--judge", "funny_judges:Leveled").exit_code == 0
     assert [line["level"] for line in read_lines("levels/verdicts.jsonl")] == levels
     for file, judge, message in (
