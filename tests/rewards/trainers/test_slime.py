@@ -261,7 +261,9 @@ def test_several_rewards_without_a_key_or_under_another_are_refused_by_the_sampl
     samples = [SlimeSample("", reward={"judge": 1.0, "length": 7}), SlimeSample("", reward=2.0)]
     with pytest.raises(AdjudgeError, match=r"^samples\[0\].reward is dict: name the number in it by --reward-key$"):
         slime_advantages(settings(), samples)
-    with pytest.raises(AdjudgeError, match=r'samples\[0\].reward has no "j": name one of judge, length by --reward-key'):
+    with pytest.raises(
+        AdjudgeError, match=r'samples\[0\].reward has no "j": name one of judge, length by --reward-key'
+    ):
         slime_advantages(settings(reward_key="j"), samples)
     with pytest.raises(AdjudgeError, match=r'samples\[1\].reward is float, without "judge": leave --reward-key out'):
         slime_advantages(settings(reward_key="judge"), samples)
