@@ -30,6 +30,9 @@ SEEDS = 2**31
 """Seeds are below it: every process adds its number to one, and below 2**32 random generators take them."""
 
 MISSING = re.compile(r"Object missing required field `(\w+)`")
+EXPECTED = re.compile(r"expected `([^`]*)`")
+ONE_OF = re.compile(r"(.+)\[(\d+)\]")
+"""A table of several in a row, as msgspec counts them."""
 NEEDED = {
     "output": ("output", "name the run's folder", 'output = "out/run"'),
     "data": ("[data]", "name the rows to learn from", '[data] train = "rows.jsonl"'),
@@ -245,7 +248,7 @@ def _given(preset: Any, kind: type[Recipe]) -> dict[str, Any]:
 def recipe_of(record: dict[str, Any], kind: type[AnyRecipe], folder: Path) -> AnyRecipe:
     """The recipe of a decoded TOML file whose paths are relative to `folder`; raises AdjudgeError as `read_recipe`."""
     _refuse_unknown(record, kind, "", command_for(kind))
-    recipe: AnyRecipe = _converted(record, kind, "")
+    recipe: AnyRecipe = _converted(record, kind, "", command_for(kind))
     return recipe.placed(folder)
 
 
@@ -271,14 +274,18 @@ def _refuse_unknown(value: Any, hint: Any, table: str, command: str | None) -> N
     """Find fields that a table has not, before msgspec does: the mend names the field that may be meant.
 
     Where none is near, it names the fields that there are, and what prints them for the recipes of a `command`. `hint`
-    is what the table's place in the recipe holds: a kind of table, one of several, or a dict of them.
+    is what the table's place in the recipe holds: a kind of table, one of several, a row or a dict of them.
     """
+    if isinstance(value, list) and get_origin(hint) is tuple:
+        for number, entry in enumerate(value):
+            _refuse_unknown(entry, get_args(hint)[0], f"{table}[{number}]", command)
     if not isinstance(value, dict):
         return
     if get_origin(hint) is dict:
         for name, entry in value.items():
             _refuse_unknown(entry, get_args(hint)[1], f"{table}.{name}", command)
-            _converted(entry, get_args(hint)[1], f"{table}.{name}")  # msgspec does not name the entries of a dict
+            # msgspec does not name the entries of a dict
+            _converted(entry, get_args(hint)[1], f"{table}.{name}", command)
         return
     kind = _kind_of(value, hint, table)
     if kind is None:
@@ -294,17 +301,25 @@ def _refuse_unknown(value: Any, hint: Any, table: str, command: str | None) -> N
         elif name != tag:
             near = difflib.get_close_matches(name, hints, 1)
             mend = f'did you mean "{near[0]}"?' if near else "leave it out;"
-            where = f"[{table}]" if table else "a recipe of this kind"
+            where = _header(table) if table else "a recipe of this kind"
             told = f"; adjudge train fields {command} says what each is" if command and not near else ""
             raise AdjudgeError(f'{where} has no field "{name}": {mend} it has {", ".join(hints)}{told}')
 
 
-def _without(field: str, table: str) -> str:
+def _header(table: str) -> str:
+    """How TOML begins a table; of several in a row it is told which, counted from 1."""
+    if (found := ONE_OF.fullmatch(table)) is not None:
+        return f"[[{found[1]}]] ({int(found[2]) + 1})"
+    return f"[{table}]"
+
+
+def _without(field: str, table: str, command: str | None) -> str:
     """What is wrong where a field is missing that must be there, in the table of that name."""
     if (needed := NEEDED.get(f"{table}.{field}".strip("."))) is not None:
         name, what, how = needed
         return f"{name} is missing: {what}, as in {how}"
-    return f"[{table}] {field} is missing: give it"
+    told = f"; adjudge train fields {command} says what it is" if command else ""
+    return f"{_header(table)} {field} is missing: give it{told}"
 
 
 def _kind_of(value: dict[str, Any], hint: Any, table: str) -> Any:
@@ -321,23 +336,28 @@ def _kind_of(value: dict[str, Any], hint: Any, table: str) -> Any:
     if isinstance(given, str) and given in choices:
         return choices[given]
     said = "missing" if given is None else f'"{given}"' if isinstance(given, str) else shown(given)
-    raise AdjudgeError(f"[{table}] {tag} is {said}: write one of {', '.join(map(str, choices))}")
+    raise AdjudgeError(f"{_header(table)} {tag} is {said}: write one of {', '.join(map(str, choices))}")
 
 
-def _converted(value: Any, hint: Any, table: str) -> Any:
+def _converted(value: Any, hint: Any, table: str, command: str | None) -> Any:
     """The value as that kind of table; what msgspec says of a mistake, with the place as TOML writes it."""
     try:
         return msgspec.convert(value, hint)
     except msgspec.ValidationError as error:
         said, _, place = str(error).partition(" - at `$")
         *tables, field = [part for part in re.split(r"[.`]", f"{table}{place}") if part] or [""]
-        where = f"[{'.'.join(tables)}] {field}" if tables else field
+        where = _header(field) if ONE_OF.fullmatch(field) else field
+        if tables:
+            where = f"{_header('.'.join(tables))} {field}"
         if missing := MISSING.fullmatch(said):
-            raise AdjudgeError(_without(missing[1], ".".join([*tables, field]).strip("."))) from error
+            raise AdjudgeError(_without(missing[1], ".".join([*tables, field]).strip("."), command)) from error
         said = f"{said[0].lower()}{said[1:]}{choices_of(error, hint)}"
-        if field == "held_out" and "expected `float`" in said:
+        expected = found[1] if (found := EXPECTED.search(said)) is not None else ""
+        if field == "held_out" and "float" in expected:
             said += ": write a share of the prompts, such as 0.2" + ", or name a file" * (tables[-1:] == ["data"])
-        if "int" in said and "got `float`" in said:
-            said += ": write how many rows, or name a file of them" if field == "held_out" else ": write a whole number"
+        elif field == "held_out" and "int" in expected:
+            said += ": write how many rows, or name a file of them"
+        elif "int" in expected and "got `float`" in said:
+            said += ": write a whole number"
         text = f"{where}: {said}".lstrip(": ").replace("`", "")
         raise AdjudgeError(text) from error

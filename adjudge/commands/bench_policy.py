@@ -71,12 +71,15 @@ def evaluate_policies(
             f'{talk.place}: "prompt" is a conversation, and policies are asked without chat: make it a text, or give'
             " --chat"
         )
-    rows = [_plain(row, opening) for row, opening in zip(rows, openings, strict=True)]
+    rows = [_plain(row, opening, n) for n, (row, opening) in enumerate(zip(rows, openings, strict=True), 1)]
     open_judge = prepare(judge, options)
     check_fit(spec.model, spec.adapter, judge, options)
     check_rows(open_judge, rows, [subject_of(judge, row, n, options, "text", "text") for n, row in enumerate(rows)])
-    if repeated := repeated_places(rows, writing.asked, judge, options):
+    if repeated := repeated_places(rows, openings, writing.asked, judge, options):
         say(f"{counted(len(repeated), 'row')} left out: the same as an earlier one, prompt and reference", stderr=True)
+        single = [place for place in range(len(rows)) if place not in repeated]
+        rows, openings = [rows[place] for place in single], [openings[place] for place in single]
+    firsts = first_places(openings, writing.asked)
     everyone = [first, *(policy for policy in policies if policy.name != first.name)]
     for policy in everyone:
         identity_of(policy, device, dtype)
@@ -94,11 +97,11 @@ def evaluate_policies(
             written = _write(everyone, openings, writing, samples, book, device, dtype)
             own = {name: [text for text in texts if text.sample < samples] for name, texts in written.items()}
             _keep_texts(output / "texts.jsonl", written, rows, samples)
-            matches = matches_of(rows, own, written[first.name], paired=samples, asked=writing.asked, repeated=repeated)
+            matches = matches_of(rows, own, written[first.name], paired=samples, prompts=firsts)
             engine = spec.open()
             referee = Referee(open_judge(engine, book), judge, rows, options)
             bouts = _judge(referee, matches, output / "verdicts.jsonl", rows)
-    places = set(first_places(rows, writing.asked))  # each prompt counts once
+    places = set(firsts)  # each prompt counts once
     once = {name: [text for text in texts if text.place in places] for name, texts in own.items()}
     results = _results(once, bouts, first.name, seed)
     kept = _write_results(results, output, judge, engine.name)  # before anything is printed
@@ -107,9 +110,13 @@ def evaluate_policies(
     check_answered(bout.abstained for bout in bouts if bout.match.missing is None)
 
 
-def _plain(row: Row, opening: Opening) -> Row:
-    """A row as judges and tables take it: a conversation as its text, and its system's turn in a column of its own."""
-    return Row(row.place, {**row.columns, "prompt": opening.prompt, "system": opening.system})
+def _plain(row: Row, opening: Opening, number: int) -> Row:
+    """A row as judges and tables take it: a conversation as its text, and its system's turn in a column of its own.
+
+    It goes by its `number` in the file also where rows before it are left out.
+    """
+    own = {"prompt": opening.prompt, "system": opening.system, "id": id_of(row, number)}
+    return Row(row.place, {**row.columns, **own})
 
 
 def _write(

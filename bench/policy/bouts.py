@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal
 
 import msgspec
 
 from adjudge.bench.policy.policies import Asked
-from adjudge.bench.policy.texts import Text
+from adjudge.bench.policy.texts import Opening, Text
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.judges.judge import Judge
@@ -62,17 +62,15 @@ def matches_of(
     rivals: Sequence[Text],
     *,
     paired: int,
-    asked: Asked,
-    repeated: Collection[int] = (),
+    prompts: Sequence[int],
 ) -> list[Match]:
     """Every text of every policy against the base's, and against the row's `reference` where it has one.
 
     Sample i meets the base's sample i + `paired`, so that all policies meet the same texts, and the base's own are met
-    by others of its own; once for each prompt, however many rows have it. Those of one prompt stand together: a judge
-    computes what they share once. Rows in `repeated` places (`repeated_places`) are not held against people's again.
+    by others of its own; once for each prompt, however many rows have it (`prompts` are their `first_places`). Those of
+    one prompt stand together: a judge computes what they share once.
     """
     against = {(rival.place, rival.sample): rival for rival in rivals}
-    prompts = first_places(rows, asked)
     made: list[Match] = []
     for policy, written in texts.items():
         for text in written:
@@ -82,27 +80,29 @@ def matches_of(
             if prompt == text.place:
                 made.append(Match(policy, "base", text.place, prompt, text.sample, text.text, rival.text, missing))
             human = rows[text.place].optional_text("reference", "a comparison with people's texts")
-            if human is not None and text.place not in repeated:
+            if human is not None:
                 gone = _missing(text) if text.text is None else None
                 made.append(Match(policy, "human", text.place, prompt, text.sample, text.text, human, gone))
     return sorted(made, key=lambda match: (match.place, match.against, match.sample))
 
 
-def first_places(rows: Sequence[Row], asked: Asked) -> list[int]:
-    """Of each row the first place in which the same is asked: the prompt, and what the system says before it."""
-    said = [(str(row.columns.get("prompt")), asked.system_of(row.optional_text("system", "a policy"))) for row in rows]
+def first_places(openings: Sequence[Opening], asked: Asked) -> list[int]:
+    """Of each the first place in which the same is asked: the prompt, its turns, what the system says before it."""
+    said = [(opening.prompt, opening.turns, asked.system_of(opening.system)) for opening in openings]
     first = {prompt: place for place, prompt in reversed(list(enumerate(said)))}
     return [first[prompt] for prompt in said]
 
 
-def repeated_places(rows: Sequence[Row], asked: Asked, kind: str, options: Options) -> set[int]:
+def repeated_places(
+    rows: Sequence[Row], openings: Sequence[Opening], asked: Asked, kind: str, options: Options
+) -> set[int]:
     """The places of rows that ask what an earlier one does, have its reference, and show a judge of that kind the same.
 
     Rows of one prompt that differ in any of these stay.
     """
     known: dict[int, list[Any]] = {}
     repeated = set()
-    for place, (row, first) in enumerate(zip(rows, first_places(rows, asked), strict=True)):
+    for place, (row, first) in enumerate(zip(rows, first_places(openings, asked), strict=True)):
         shown = msgspec.structs.replace(subject_of(kind, row, place, options, ""), id="")
         about = (row.columns.get("reference") or None, shown)
         if about in known.setdefault(first, []):

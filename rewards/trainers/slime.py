@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 
@@ -99,10 +99,10 @@ def slime_advantages(args: Any, samples: Sequence[Any]) -> tuple[list[float], li
 
     Groups are those of `group_index`, of whatever size: slime takes a batch that is not n_samples_per_prompt ×
     rollout_batch_size for a single group (issue 1414 there). Samples without it are cut by n_samples_per_prompt.
-    Settings that `args` lacks are slime's defaults.
+    Settings that `args` lacks are slime's defaults. Raises AdjudgeError naming a sample that has no number as reward.
     """
     key = getattr(args, "reward_key", None)
-    rewards = [sample.reward[key] if key else sample.reward for sample in samples]
+    rewards = [_reward(sample, f"samples[{place}]", key) for place, sample in enumerate(samples)]
     estimator = getattr(args, "advantage_estimator", "grpo")
     if estimator not in CENTRED or not getattr(args, "rewards_normalization", True):
         return rewards, rewards
@@ -121,6 +121,30 @@ def slime_advantages(args: Any, samples: Sequence[Any]) -> tuple[list[float], li
     ).advantages
     found = dict(zip(order, advantages.tolist(), strict=True))
     return rewards, [found[place] for place in range(len(samples))]
+
+
+def _reward(sample: Any, where: str, key: str | None) -> Any:
+    """A sample's number, under the `key` of `--reward-key` where it has several; raises AdjudgeError without one."""
+    if isinstance(sample, list):
+        raise AdjudgeError(
+            f"{where} is list: slime lays rollouts out that were split where the first is one, so have what"
+            " --custom-generate-function-path names return a list for each, or for none"
+        )
+    reward = sample.reward
+    if reward is not None and key:
+        if not isinstance(reward, Mapping):
+            raise AdjudgeError(f'{where}.reward is {type(reward).__name__}, without "{key}": leave --reward-key out')
+        if key not in reward:
+            raise AdjudgeError(f'{where}.reward has no "{key}": name one of {", ".join(reward)} by --reward-key')
+        reward = reward[key]
+    if isinstance(reward, Mapping):
+        raise AdjudgeError(f"{where}.reward is {type(reward).__name__}: name the number in it by --reward-key")
+    if not isinstance(reward, SupportsFloat):
+        raise AdjudgeError(
+            f"{where}.reward is {None if reward is None else type(reward).__name__}: have what --custom-rm-path names"
+            " give each sample a number, with --group-rm where it compares a group's"
+        )
+    return reward
 
 
 def _group_keys(samples: Sequence[Any], size: int) -> list[Hashable]:

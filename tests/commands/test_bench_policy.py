@@ -219,6 +219,31 @@ def test_rows_that_share_a_prompt_are_written_to_and_counted_once(
     assert {numbers(tmp_path)[OTHER, of]["count"] for of in ("words", "ends by itself")} == {"4"}
 
 
+def test_a_row_that_comes_again_is_left_out_before_anybody_writes_to_it_and_the_others_keep_their_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = {"prompt": "one", "reference": "A human text."}
+    talk = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
+    again = [{"prompt": talk}, {"prompt": talk, "id": "again"}]
+    monkeypatch.setattr(f"{__name__}.ROWS", [one, {**one, "id": "again"}, one, {"prompt": "two"}, *again, one])
+    wanted: list[int] = []
+    write = policy_texts.Writer.write
+
+    def count(self: policy_texts.Writer, openings: Any, samples: Any, written: Any) -> Any:
+        wanted.append(len(openings) * len(samples))
+        return write(self, openings, samples, written)
+
+    monkeypatch.setattr(policy_texts.Writer, "write", count)
+    assert "4 rows left out: the same as an earlier one" in run(OTHER, *options(tmp_path))
+    texts = read_lines(tmp_path / "out/texts.jsonl")
+    assert wanted == [3 * 4, 3 * 2] and len(texts) == sum(wanted)
+    assert {text["id"] for text in texts} == {"1", "4", "5"}
+    verdicts = read_lines(tmp_path / "out/verdicts.jsonl")
+    assert [{one["id"] for one in verdicts if one["against"] == who} for who in ("base", "human")] == [
+        {"1", "4", "5"}, {"1"}
+    ]  # fmt: skip
+
+
 def test_at_temperature_0_a_model_ties_with_itself(tmp_path: Path) -> None:
     run(TINY, *options(tmp_path, "--temperature", 0))
     wins = numbers(tmp_path)[TINY, "wins over base"]

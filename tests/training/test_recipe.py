@@ -99,7 +99,10 @@ def test_a_recipe_that_says_nothing_of_guards_has_the_standard_ones(tmp_path: Pa
         (WHOLE.replace('train = "prompts.jsonl"', ""), r'\[data\] needs either train = "prompts.jsonl" or prompts'),
         (WHOLE.replace('output = "out"', ""), 'output is missing: name the run.s folder, as in output = "out/run"'),
         ('output = "o"\ndata.prompts = ["a"]', r"\[reward\] is missing: say what is paid for, as in \[reward.parts."),
-        (WHOLE + '[reward.parts.n]\nkind = "length"', r"\[reward.parts.n\] words is missing: give it"),
+        (
+            WHOLE + '[reward.parts.n]\nkind = "length"',
+            r"\[reward.parts.n\] words is missing: give it; .* train fields grpo says",
+        ),
         ('preset = "qrl"\n' + WHOLE, 'there is no preset "qrl": choose .*evolvr-story.*qurl'),
         (WHOLE + "[logging]\nsave_every = 3\n[optimiser]\niterations = 2", "save_every is 3, which is no multiple of"),
         (WHOLE + "[logging]\nevery = 4\nsave_every = 6", r"save_every is 6, which is no multiple of every \(4\)"),
@@ -139,10 +142,50 @@ def test_what_a_judge_s_recipe_lacks_is_named_with_its_mend(tmp_path: Path) -> N
     told = 'people\'s scores, as in [scores] columns = {quality = "human"}'
     with pytest.raises(AdjudgeError, match=re.escape(told)):
         read_recipe(written(tmp_path, PREFERRED), DirectRecipe)
-    for share in ("2", "-0.5"):
+    for share in ("2", "-0.5", "true", "[0.2]"):
         text = SCORED.replace("0.5", share)
         with pytest.raises(AdjudgeError, match=r"held_out: .*: write a share of the prompts, such as 0.2, or name a"):
             read_recipe(written(tmp_path, text), DirectRecipe)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tables", "told"),
+    [
+        (
+            SftRecipe,
+            {"select": {"above": 3}},
+            "[select] column is missing: give it; adjudge train fields sft says what",
+        ),
+        (
+            HouseRecipe,
+            {"sources": [{"path": "s", "licence": "MIT", "attribution": "a"}, {"licence": "MIT"}]},
+            "[[sources]] (2) path is missing: give it; adjudge train fields house says what it is",
+        ),
+        (HouseRecipe, {"sources": [{"path": 5}]}, "[[sources]] (1) path: expected str, got int"),
+        (HouseRecipe, {"sources": ["s"]}, "[[sources]] (1): expected object, got str"),
+        (
+            HouseRecipe,
+            {"sources": [{"path": "s", "license": "MIT"}]},
+            '[[sources]] (1) has no field "license": did you',
+        ),
+        (
+            GrpoRecipe,
+            {"reward": {"parts": {"x": {"kind": "function"}}}},
+            "[reward.parts.x] function is missing: give it; adjudge train fields grpo says what it is",
+        ),
+        (
+            SftRecipe,
+            {"data": {"prompts": ["a"], "held_out": True}},
+            "held_out: expected int | str, got bool: write how",
+        ),
+    ],
+)
+def test_what_is_amiss_in_a_table_is_told_as_toml_writes_it_and_with_what_explains_it(
+    kind: type[Any], tables: dict[str, Any], told: str
+) -> None:
+    usual = {} if kind is HouseRecipe else {"data": {"prompts": ["a"]}}
+    with pytest.raises(AdjudgeError, match=f"^.*{re.escape(told)}"):
+        recipe_of({"output": "out", **usual, **tables}, kind, Path())
 
 
 @pytest.mark.parametrize(

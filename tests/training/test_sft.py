@@ -17,7 +17,7 @@ from adjudge.rewards.rows import Row
 from adjudge.training.prompts import read_prompts
 from adjudge.training.sft import _texts, train_sft
 from adjudge.training.sft_recipe import Response, Select
-from tests.training.runs import ROWS, KillAfter, Killed, curve, recipe_in
+from tests.training.runs import ROWS, KillAfter, Killed, curve, recipe_in, weights
 
 
 def test_the_responses_are_learnt_and_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
@@ -32,6 +32,21 @@ def test_the_responses_are_learnt_and_a_killed_run_goes_on_as_if_it_had_not_been
     for line in (*lines, *expected):
         line.pop("num_tokens", None)  # which TRL counts from where it resumes
     assert lines == expected and len(lines) == 7
+
+
+def test_a_finished_run_goes_on_to_more_steps_as_one_of_so_many_would_have(tmp_path: Path) -> None:
+    whole, short = (
+        train_sft(recipe_in(tmp_path / name, data={"held_out": 1}, optimiser={"steps": steps}))
+        for name, steps in (("whole", 5), ("short", 3))
+    )
+    longer = train_sft(recipe_in(tmp_path / "short", data={"held_out": 1}), resume=True)
+    assert (short.step, longer.step, longer.after) == (3, 5, whole.after)
+    lines, expected = ([line for line in curve(run.folder) if line["split"] == "train"] for run in (longer, whole))
+    for line in (*lines, *expected):
+        del line["num_tokens"], line["epoch"]  # counted from where it resumes; rounded by how many steps there are
+    assert lines == expected and len(lines) == 5
+    one, other = weights(whole.folder.policy), weights(longer.folder.policy)
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_held_out_rows_count_by_their_tokens_whatever_goes_through_the_policy_at_once(tmp_path: Path) -> None:

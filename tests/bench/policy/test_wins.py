@@ -22,7 +22,7 @@ from adjudge.bench.policy.bouts import (
 )
 from adjudge.bench.policy.policies import Asked
 from adjudge.bench.policy.report import COLUMNS, aspect_table, result_lines, result_rows
-from adjudge.bench.policy.texts import Text
+from adjudge.bench.policy.texts import Opening, Text, opening_of
 from adjudge.bench.policy.wins import HUMAN, PolicyResult, Spread, Wins, human_result, result_of, wins_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
@@ -41,13 +41,17 @@ def text(place: int, sample: int, words: str | None) -> Text:
     return Text(place, sample, words, "too_long" if words is None else "stop", 3)
 
 
+def openings(rows: Sequence[Row]) -> list[Opening]:
+    return [opening_of(row, "a test") for row in rows]
+
+
 def bout(place: int, preference: float | None, against: Against = "base", why: Reason | None = None) -> Bout:
     return Bout(Match("policy", against, place, place, 0, "t", "r"), preference, why)
 
 
 def matches(policy: Sequence[Text], base: Sequence[Text], paired: int = 1) -> list[Match]:
     own = [one for one in base if one.sample < paired]
-    return matches_of(ROWS, {"base": own, "policy": policy}, base, paired=paired, asked=Asked())
+    return matches_of(ROWS, {"base": own, "policy": policy}, base, paired=paired, prompts=[0, 1, 2])
 
 
 def test_a_tie_is_half_a_win_and_what_abstained_is_no_match_at_all() -> None:
@@ -96,7 +100,7 @@ def test_rows_that_share_a_prompt_are_one_prompt_with_several_texts_of_people() 
         [text(place, sample, f"{who} {place % 2}") for place in range(6) for sample in range(n)]
         for who, n in (("own", 1), ("base", 2))
     )
-    made = matches_of(rows, {"policy": own}, base, paired=1, asked=Asked())
+    made = matches_of(rows, {"policy": own}, base, paired=1, prompts=first_places(openings(rows), Asked()))
     assert [match.place for match in made if match.against == "base"] == [0, 1]
     assert [(match.place, match.prompt, match.rival) for match in made if match.against == "human"] == [
         (n, n % 2, f"human {n}") for n in range(6)
@@ -106,24 +110,25 @@ def test_rows_that_share_a_prompt_are_one_prompt_with_several_texts_of_people() 
 
 def test_what_the_system_says_parts_prompts_only_where_it_is_said() -> None:
     rows = [Row(f"line {n}", {"prompt": "p", "system": system}) for n, system in enumerate(["Be kind.", None, ""])]
-    assert first_places(rows, Asked()) == [0, 1, 1]
-    assert first_places(rows, Asked(chat=False)) == first_places(rows, Asked(system="Be brief.")) == [0, 0, 0]
+    assert first_places(openings(rows), Asked()) == [0, 1, 1]
+    for asked in (Asked(chat=False), Asked(system="Be brief.")):
+        assert first_places(openings(rows), asked) == [0, 0, 0]
 
 
-def test_a_row_that_comes_twice_counts_once_against_people_and_other_references_of_its_prompt_stay() -> None:
+def test_a_conversation_is_not_the_prompt_that_reads_like_it() -> None:
+    said = [{"role": role, "content": role[0]} for role in ("user", "assistant", "user")]
+    talk = opening_of(Row("line 1", {"prompt": said}), "a test")
+    assert first_places([talk, Opening(talk.prompt), talk], Asked()) == [0, 1, 0]
+
+
+def test_a_row_that_comes_twice_is_found_and_other_references_of_its_prompt_stay() -> None:
     columns = {"prompt": "p", "reference": "human 1"}
     told = [columns, {**columns, "id": "again"}, {**columns, "reference": "human 2"}, {**columns, "prompt": "q"}]
     rows = [Row(f"line {number}", one) for number, one in enumerate([*told, {"prompt": "r"}, {"prompt": "r"}], 1)]
-    repeated = repeated_places(rows, Asked(), "pairwise", {})
-    assert repeated == {1, 5}
-    base = [text(place, sample, "b") for place in range(6) for sample in range(2)]
-    own = {"base": [one for one in base if one.sample == 0]}
-    made = matches_of(rows, own, base, paired=1, asked=Asked(), repeated=repeated)
-    assert [match.place for match in made if match.against == "human"] == [0, 2, 3]
-    assert [match.place for match in made if match.against == "base"] == [0, 3, 4]
+    assert repeated_places(rows, openings(rows), Asked(), "pairwise", {}) == {1, 5}
     rubrics = [{"criteria": [{"name": "c", "text": f"{n}?", "points": 2}]} for n in (1, 2, 2)]
     graded = [Row("line", {"prompt": "p", "reference": "r", "rubric": rubric}) for rubric in rubrics]
-    assert repeated_places(graded, Asked(), "rubric", {}) == {2}
+    assert repeated_places(graded, openings(graded), Asked(), "rubric", {}) == {2}
 
 
 def test_a_missing_text_abstains_with_its_own_reason_and_is_never_judged() -> None:
@@ -199,10 +204,8 @@ def test_a_model_against_itself_wins_half() -> None:
     base = [text(place, sample, "w " * lots.randint(1, 9)) for place in range(200) for sample in range(4)]
     own = {"base": [one for one in base if one.sample < 2]}
     judge = WrittenPairJudge(lambda a, b: {"length": (float(len(a)), float(len(b)))})
-    bouts = [
-        one
-        for one, _ in Referee(judge, "pairwise", rows, {}).bouts(matches_of(rows, own, base, paired=2, asked=Asked()))
-    ]
+    made = matches_of(rows, own, base, paired=2, prompts=range(200))
+    bouts = [one for one, _ in Referee(judge, "pairwise", rows, {}).bouts(made)]
     row = result_of("base", own["base"], bouts)
     wins = row.wins["base"]
     assert wins.rate is not None and wins.interval is not None and wins.tied > 0

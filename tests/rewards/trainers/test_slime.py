@@ -255,3 +255,31 @@ def test_a_reward_among_others_is_the_one_that_slime_is_told_of() -> None:
     samples = [SlimeSample("", group_index=0, reward={"judge": reward, "length": 7}) for reward in (1.0, 3.0)]
     found = slime_advantages(settings(grpo_std_normalization=False, reward_key="judge"), samples)
     assert found == ([1.0, 3.0], [-1.0, 1.0])
+
+
+def test_several_rewards_without_a_key_or_under_another_are_refused_by_the_sample_and_the_option() -> None:
+    samples = [SlimeSample("", reward={"judge": 1.0, "length": 7}), SlimeSample("", reward=2.0)]
+    with pytest.raises(AdjudgeError, match=r"^samples\[0\].reward is dict: name the number in it by --reward-key$"):
+        slime_advantages(settings(), samples)
+    with pytest.raises(
+        AdjudgeError, match=r'samples\[0\].reward has no "j": name one of judge, length by --reward-key'
+    ):
+        slime_advantages(settings(reward_key="j"), samples)
+    with pytest.raises(AdjudgeError, match=r'samples\[1\].reward is float, without "judge": leave --reward-key out'):
+        slime_advantages(settings(reward_key="judge"), samples)
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "ppo"])
+def test_a_sample_without_a_reward_is_refused_before_it_is_in_slime_s_log(estimator: str) -> None:
+    samples = [SlimeSample("", reward=1.0), SlimeSample("")]
+    with pytest.raises(AdjudgeError, match=r"samples\[1\].reward is None: .*--custom-rm-path .* with --group-rm"):
+        slime_advantages(settings(advantage_estimator=estimator), samples)
+    samples = [SlimeSample("", reward={"judge": None})]
+    with pytest.raises(AdjudgeError, match=r"samples\[0\].reward is None"):
+        slime_advantages(settings(advantage_estimator=estimator, reward_key="judge"), samples)
+
+
+def test_rollouts_of_which_some_alone_are_split_are_refused() -> None:
+    samples: list[Any] = [SlimeSample("", reward=1.0), [SlimeSample("", reward=1.0)]]
+    with pytest.raises(AdjudgeError, match=r"samples\[1\] is list: .* return a list for each, or for none"):
+        slime_advantages(settings(), samples)

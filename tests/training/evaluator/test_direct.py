@@ -163,6 +163,19 @@ def test_what_is_anchored_is_to_be_answered_as_the_model_did_when_the_run_began(
     assert curve(train_direct(again, resume=True).folder) == curve(whole.folder)
 
 
+def test_a_finished_run_goes_on_to_more_steps_as_one_of_so_many_would_have(tmp_path: Path) -> None:
+    whole = train_direct(direct_recipe(tmp_path / "whole", optimiser={"steps": 5}))
+    short = train_direct(direct_recipe(tmp_path / "short", optimiser={"steps": 3}))
+    longer = train_direct(direct_recipe(tmp_path / "short", optimiser={"steps": 5}), resume=True)
+    assert (short.step, longer.step, longer.after) == (3, 5, whole.after)
+    lines, expected = ([line for line in curve(run.folder) if line["split"] == "train"] for run in (longer, whole))
+    for line in (*lines, *expected):
+        line.pop("epoch", None)  # which is rounded by how many steps there are
+    assert lines == expected and len(lines) == 5
+    one, other = (load_file(run.folder.policy / "adapter_model.safetensors") for run in (whole, longer))
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
 def test_a_run_goes_on_from_the_adapter_of_another(tmp_path: Path) -> None:
     first = train_direct(direct_recipe(tmp_path / "first"))
     second = train_direct(recipe_on(tmp_path / "second", first.folder.policy))
