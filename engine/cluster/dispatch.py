@@ -70,7 +70,10 @@ class Dispatcher:
         return self.loop.start(self._run, order)
 
     def change(self, what: str, **changes: Any) -> Any:
-        """`Fleet.change`, which wants no order under way; `what` it is called in errors."""
+        """`Fleet.change`, which wants no order under way, or only to wake; `what` it is called in errors.
+
+        Orders of a sleeping cluster end at once, and what is awake stays as it is.
+        """
         return self.loop.run(self._until_closed, what, partial(self._change, what, **changes))
 
     def close(self, drain: bool) -> None:
@@ -88,10 +91,12 @@ class Dispatcher:
             raise NotServing(f"the cluster was closed before {what} was done") from None
 
     async def _change(self, what: str, **changes: Any) -> Any:
-        orders = list(self._orders)
-        if not all(task.cancelling() for task in orders):
+        orders, waking = list(self._orders), changes == {"asleep": False}
+        if not waking and not all(task.cancelling() for task in orders):
             raise AdjudgeError(f"{what} while a call is under way would change it half-way: let it end first")
         async with self._changing:  # which later orders wait for
+            if waking and not self._fleet.asleep:
+                return None
             await asyncio.gather(*orders, *self._drops, return_exceptions=True)
             return await self._fleet.change(**changes)
 

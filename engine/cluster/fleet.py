@@ -52,9 +52,14 @@ class Fleet:
         self._losses: dict[int, list[float]] = {}  # when each replica was lost
 
     @property
+    def asleep(self) -> bool:
+        """Whether the replicas sleep, those too that are not there."""
+        return self._state.asleep
+
+    @property
     def serving(self) -> bool:
         """Whether a replica is there, and all are awake."""
-        return bool(self.router.lanes) and not self._state.asleep
+        return bool(self.router.lanes) and not self.asleep
 
     async def open(self) -> list[Opened]:
         """Open every engine that is not open; raises what keeps one from it."""

@@ -10,7 +10,7 @@ from torch import nn
 
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported, reason
 from adjudge.engine.models.adapters import changes_at_start
-from adjudge.engine.models.fingerprints import sha256_of
+from adjudge.engine.models.fingerprints import content_fingerprint, sha256_of
 from adjudge.engine.models.sources import OpenModel
 
 SAMPLE = 16
@@ -29,6 +29,8 @@ class Lent:
         self.model, self.tokenizer = model, tokenizer
         self.name, self.fingerprint = name, fingerprint
         self._taken: dict[str, nn.Parameter] = {}
+        self._dtypes: dict[str, torch.dtype] = {}
+        self._versions: list[int] = []
         self._sample = torch.empty(0)
 
     def open(self) -> OpenModel:
@@ -51,10 +53,11 @@ class Lent:
             place, _, leaf = name.rpartition(".")
             self._taken[name] = _whole(name, blank, _own(base, place)._parameters.get(leaf))
             bare.get_submodule(place)._parameters[leaf] = self._taken[name]
+            self._dtypes[name] = self._taken[name].dtype
         for name, _ in list(bare.named_buffers(remove_duplicate=False)):
             place, _, leaf = name.rpartition(".")
             bare.get_submodule(place)._buffers[leaf] = getattr(_own(base, place), leaf).clone()
-        self._sample = self._sampled()
+        self._versions, self._sample = self._counted(), self._sampled()
         bare.generation_config = copy.deepcopy(getattr(base, "generation_config", None))
         return OpenModel(bare.eval(), self.tokenizer)
 
@@ -69,15 +72,29 @@ class Lent:
             place, _, leaf = name.rpartition(".")
             if _own(base, place)._parameters.get(leaf) is not own or own.requires_grad:
                 raise AdjudgeError(f"{name} of {self.name} was exchanged or is trained since it was lent: {MEND}")
+            if own.dtype != self._dtypes[name]:
+                raise AdjudgeError(
+                    f"{name} of {self.name} is {own.dtype} and was {self._dtypes[name]} when it was lent: cast it"
+                    " before, or give the judge a model of its own"
+                )
 
     def is_changed(self) -> bool:
-        """Whether base weights were changed in place, as by merging an adapter and taking it out again: it rounds."""
-        return not torch.equal(self._sampled(), self._sample)
+        """Whether base weights were changed in place, as by merging an adapter and taking it out again: it rounds.
+
+        torch counts such changes, but for those of `.data`, of which some values tell.
+        """
+        return self._counted() != self._versions or not torch.equal(self._sampled(), self._sample)
 
     def take_changes(self) -> str:
         """Go on with the weights as they are now; what tells them from others."""
-        self._sample = self._sampled()
+        before, self._sample, self._versions = self._sample, self._sampled(), self._counted()
+        if torch.equal(before, self._sample):  # few values were changed, or none
+            return content_fingerprint(unwrapped(self.model), self.tokenizer)
         return sha256_of(self._sample.numpy())
+
+    def _counted(self) -> list[int]:
+        """How often each base weight was changed in place, as far as torch counts it."""
+        return [0 if own.is_inference() else own._version for own in self._taken.values()]
 
     def _sampled(self) -> torch.Tensor:
         """Some values of every base weight."""
@@ -96,7 +113,8 @@ def _own(base: Any, place: str) -> Any:
     """The module at that place of the bare model, without what PEFT has put around any on the way."""
     module = base
     for part in place.split(".") if place else ():
-        module = getattr(module, part)
+        if (module := getattr(module, part, None)) is None:
+            raise ModelUnsupported(f"an adapter has put something else in the place of {place}: {MEND}")
         while (inner := getattr(module, "base_layer", getattr(module, "original_module", None))) is not None:
             module = inner
     return module
@@ -113,6 +131,8 @@ def _whole(name: str, blank: nn.Parameter, own: nn.Parameter | None) -> nn.Param
 
 def _check_adapters(base: Any) -> None:
     for config in getattr(base, "peft_config", {}).values():
+        if getattr(config, "layer_replication", None):
+            raise ModelUnsupported("an adapter with layer_replication has other layers than its base: " + MEND)
         if changes_at_start(config):
             raise ModelUnsupported(
                 f'an adapter that begins with init_lora_weights "{config.init_lora_weights}" changes the base weights:'

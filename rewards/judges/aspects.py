@@ -34,6 +34,10 @@ class Aspect(msgspec.Struct, frozen=True):
     definition: str
     weight: float = 1.0
 
+    def __post_init__(self) -> None:
+        if isinstance(self.weight, int) and not isinstance(self.weight, bool):  # 2 and 2.0 are one weight, and one key
+            msgspec.structs.force_setattr(self, "weight", float(self.weight))
+
 
 HANNA: tuple[Aspect, ...] = (
     Aspect("relevance", "How well does the story answer the writing prompt it was given?"),

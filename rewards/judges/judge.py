@@ -181,6 +181,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
             raise AdjudgeError('sampling was given to a judge that writes nothing: give it mode="reasoned"')
         if not (is_number(min_mass, Real) and 0 <= min_mass <= 1):
             raise AdjudgeError(f"min_mass is {shown(min_mass)}: give a probability from 0 to 1")
+        min_mass = float(min_mass)  # 0 and 0.0 are one, and one key
         super().__init__(journal)
         self.engine = checked_engine(engine)
         how: Any = {"attempts": attempts, "n": n, "seed": seed, "min_mass": min_mass}

@@ -7,13 +7,13 @@ import re
 import tomllib
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from adjudge.engine.checking import shown
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError, reason
 
 MAX_SCORES = 101
@@ -67,9 +67,11 @@ class Criterion(msgspec.Struct, frozen=True):
             if not isinstance(value := getattr(self, name), str):
                 raise AdjudgeError(f"{name} of a criterion is {shown(value)}: give a string")
         for name in ("points", "weight", "veto"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
-                raise AdjudgeError(f'{name} of the criterion "{self.name}" is {shown(value)}: give a number')
+            number: Any = getattr(self, name)
+            if number is not None and (isinstance(number, bool) or not isinstance(number, Real)):
+                raise AdjudgeError(f'{name} of the criterion "{self.name}" is {shown(number)}: give a number')
+            if is_number(number, Integral):  # 2 and 2.0 are one number, and one key
+                msgspec.structs.force_setattr(self, name, float(getattr(self, name)))
 
     @property
     def values(self) -> tuple[float, ...]:

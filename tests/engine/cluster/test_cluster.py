@@ -8,9 +8,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -323,6 +325,30 @@ def test_sleeping_replicas_say_so(cluster: ClusterEngine, one: Engine) -> None:
         cluster.score(PROMPTS, NUMBERS)
     asyncio.run(AsyncClusterEngine(cluster).wake())
     assert cluster.score(PROMPTS, NUMBERS) == one.score(PROMPTS, NUMBERS)
+
+
+def test_a_sleeping_cluster_wakes_beside_those_who_ask_it_and_one_that_is_awake_stays_so(
+    cluster: ClusterEngine, one: Engine
+) -> None:
+    expected, stop = one.score(PROMPTS, NUMBERS), Event()
+
+    def ask() -> int:
+        answered = 0
+        while not stop.is_set():
+            try:
+                answered += cluster.score(PROMPTS, NUMBERS) == expected
+            except NotServing:
+                answered = 0
+        return answered
+
+    cluster.sleep()
+    with ThreadPoolExecutor(3) as pool:
+        asking = [pool.submit(ask) for _ in range(3)]
+        for _ in range(5):
+            cluster.wake()
+        time.sleep(1)
+        stop.set()
+        assert all(one.result() for one in asking)
 
 
 POISON = "\N{SKULL AND CROSSBONES}"

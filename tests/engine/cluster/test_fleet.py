@@ -359,7 +359,7 @@ def test_a_dispatcher_says_so_in_a_process_that_was_forked(monkeypatch: pytest.M
 def test_an_order_that_waits_for_a_change_keeps_its_deadline() -> None:
     found = Dispatcher([Actor(changing=1000.0)])
     found.open()
-    changing = begun_change(found, "wake", asleep=False)
+    changing = begun_change(found, "sleep", asleep=True)
     order = Order([dispatch.Query(0, (1,), None, {0})], deadline=time.monotonic() + 0.1)
     events: list[Any] = []
     found.start(order, events.append).result(20)

@@ -174,11 +174,18 @@ def test_it_follows_a_policy_that_is_moved_or_wrapped_after_it_was_lent() -> Non
         (lambda: trainable_norm(), "is trained itself"),
         (lambda: policy(init_lora_weights="olora"), 'init_lora_weights "olora" changes the base weights'),
         (lambda: sharded(), "not whole in this process"),
+        (lambda: policy(layer_replication=[(0, 2), (1, 2)]), "layer_replication has other layers than its base"),
+        (lambda: policy_of(peft.AdaptionPromptConfig), "something else in the place of model.layers"),
     ],
 )
 def test_weights_that_cannot_be_lent_are_refused_with_the_mend(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(ModelUnsupported, match=message):
         Engine(lent(make()))
+
+
+def policy_of(config: Any) -> Any:
+    model = open_source(resolve(TINY), dtype=torch.float32).model
+    return peft.get_peft_model(model, config(adapter_layers=1, adapter_len=2, task_type="CAUSAL_LM"))
 
 
 def trainable_norm() -> Any:
@@ -234,6 +241,26 @@ def test_weights_that_merging_and_unmerging_has_rounded_are_other_weights() -> N
     assert engine.fingerprint != fingerprint
     engine.cache.clear()
     assert engine.score(PROMPTS, LABELS) == warm
+
+
+def test_one_row_that_is_changed_makes_other_weights_of_them() -> None:
+    model = policy()
+    engine = Engine(lent(model), kv_cache_gb=0.05)
+    before, fingerprint = engine.score(PROMPTS, LABELS), engine.fingerprint
+    with torch.no_grad():
+        model.get_base_model().model.embed_tokens.weight[ord("A")] += 1
+    warm = engine.score(PROMPTS, LABELS)
+    assert warm != before and engine.fingerprint != fingerprint
+    engine.cache.clear()
+    assert engine.score(PROMPTS, LABELS) == warm
+
+
+def test_a_policy_that_is_cast_after_it_was_lent_is_told_so() -> None:
+    model = policy()
+    engine = Engine(lent(model), kv_cache_gb=0.05)
+    model.to(torch.bfloat16)
+    with pytest.raises(AdjudgeError, match=r"is torch.bfloat16 and was torch.float32 when it was lent: cast it before"):
+        engine.score(PROMPTS, LABELS)
 
 
 def test_the_content_of_base_weights_is_their_identity_whatever_the_adapter_says() -> None:

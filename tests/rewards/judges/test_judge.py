@@ -12,9 +12,11 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import HOUSE
 from adjudge.engine.score import Reason
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.judges.aspects import HANNA
+from adjudge.rewards.judges.aspects import HANNA, Aspect
 from adjudge.rewards.judges.debate import DebateJudge
+from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.pointwise import PointwiseJudge
+from adjudge.rewards.judges.rubric import Criterion, Rubric
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.judges.scalar import ScalarJudge
 from adjudge.rewards.verdict import Item, Pair
@@ -102,3 +104,12 @@ def test_a_judge_is_built_of_open_things_and_not_of_their_names() -> None:
     ]:
         with pytest.raises(AdjudgeError, match=message):
             build()
+
+
+def test_equal_settings_have_one_key_as_whole_numbers_and_not() -> None:
+    pair, item = Pair("a", "b", "p"), Item("p", "r")
+    engine = AbsentEngine(Card(fingerprint="x"))
+    aspects = [(Aspect("wit", "Is it funny?", weight),) for weight in (2, 2.0)]
+    assert len({PairwiseJudge(engine, one, min_mass=least).key(pair) for one in aspects for least in (0, 0.0)}) == 1
+    criteria = [Criterion("wit", "Is it funny?", points=points, veto=veto) for points, veto in ((3, 1), (3.0, 1.0))]
+    assert len({RubricJudge(engine, Rubric((one,))).key(item) for one in criteria}) == 1

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from adjudge.engine.completion import FinishReason
 from adjudge.engine.engine import Engine
 from adjudge.engine.remote.remote_engine import RemoteEngine
 from adjudge.engine.sampling import Sampling
@@ -102,6 +103,17 @@ def test_a_verdict_that_only_came_too_late_is_asked_for_again(tiny: Engine, tmp_
         vague, _ = scripted(tiny, lambda shown, before: "Hm.", journal=journal)
         assert vague.compare(PAIRS[:1])[0].abstained == "unparsable"
         assert len(journal) == 1
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_verdict_of_which_one_order_came_too_late_is_asked_for_again(tiny: Engine, tmp_path: Path, late: int) -> None:
+    def script(shown: str, before: int) -> str | tuple[str, FinishReason]:
+        first = shown.index("A story 0.") < shown.index("Another tale 0.")
+        return ("Half", "timeout") if first == (late == 0) else "Hm."
+
+    with Journal(tmp_path / "j") as journal:
+        judge, _ = scripted(tiny, script, journal=journal, attempts=1)
+        assert judge.compare(PAIRS[:1])[0].abstained == "timeout" and len(journal) == 0
 
 
 # ---- position bias
