@@ -22,14 +22,9 @@ TOKEN = 0.01
 LENGTH = 300
 
 
-@pytest.mark.parametrize("seconds", [8.5, 13.0, 20.1])
-def test_no_step_is_under_way_when_a_deadline_passes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    engine = Engine("dummy:tiny-llama", max_batch_tokens=512, kv_cache_gb=0.2)
-    prompts = [[number, *([7] * (LENGTH - 1))] for number in range(1, 13)]
-    expected = engine.score(prompts, ["1", "2"])
-    engine.cache.clear()
-    now = [0.0]
-    forward = engine.runner.forward
+def slowed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, in seconds, of an engine whose clock is moved on by the tokens of its steps."""
+    now, forward = [0.0], engine.runner.forward
 
     def slow(step: Step) -> torch.Tensor:
         now[0] += TOKEN * step.size
@@ -37,6 +32,16 @@ def test_no_step_is_under_way_when_a_deadline_passes(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(engine.runner, "forward", slow)
     monkeypatch.setattr(engine.scheduler, "clock", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize("seconds", [8.5, 13.0, 20.1])
+def test_no_step_is_under_way_when_a_deadline_passes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    engine = Engine("dummy:tiny-llama", max_batch_tokens=512, kv_cache_gb=0.2)
+    prompts = [[number, *([7] * (LENGTH - 1))] for number in range(1, 13)]
+    expected = engine.score(prompts, ["1", "2"])
+    engine.cache.clear()
+    now = slowed(engine, monkeypatch)
     scores: list[Any] = engine.score(prompts, ["1", "2"], timeout=seconds)
     assert now[0] <= seconds + 1.0  # the smallest step: 64 tokens
     answered = [place for place, score in enumerate(scores) if score.reason is None]
@@ -47,15 +52,7 @@ def test_no_step_is_under_way_when_a_deadline_passes(monkeypatch: pytest.MonkeyP
 
 def test_near_a_deadline_no_text_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-    now = [0.0]
-    monkeypatch.setattr(engine.scheduler, "clock", lambda: now[0])
-    forward = engine.runner.forward
-
-    def slow(step: Step) -> torch.Tensor:
-        now[0] += TOKEN * step.size
-        return forward(step)
-
-    monkeypatch.setattr(engine.runner, "forward", slow)
+    slowed(engine, monkeypatch)
     prompts = [[number] * 20 for number in range(100)]
     many = engine.generate_call(prompts, Sampling(max_tokens=20, ignore_eos=True))
     engine.start(many)
@@ -72,15 +69,7 @@ def test_however_many_texts_are_under_way_deadlines_of_others_leave_room_for_who
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Engine("dummy:tiny-llama", kv_cache_gb=0.2)
-    now = [0.0]
-    monkeypatch.setattr(engine.scheduler, "clock", lambda: now[0])
-    forward = engine.runner.forward
-
-    def slow(step: Step) -> torch.Tensor:
-        now[0] += TOKEN * step.size
-        return forward(step)
-
-    monkeypatch.setattr(engine.runner, "forward", slow)
+    slowed(engine, monkeypatch)
     texts = engine.generate_call([[n, 5] * 5 for n in range(100)], Sampling(max_tokens=50, ignore_eos=True))
     engine.start(texts)
     for _ in range(3):
