@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from adjudge.rewards.judges.aspects import Aspect, parse_aspects
 from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
 from adjudge.training.recipe import laid_over, recipe_of
 from tests.jsonl import write_lines
@@ -44,3 +45,8 @@ def preference_recipe(folder: Path, rows: Sequence[Mapping[str, Any]] = PAIRS, *
         "optimiser": {"lr": 0.01, "rows_per_step": 4, "micro_batch": 2, "steps": 6},
     }
     return recipe_of(laid_over(usual, tables), PreferenceRecipe, folder)
+
+
+def prepared_aspects(recipe: DirectRecipe) -> tuple[Aspect, ...]:
+    """The aspects that its judge is asked for."""
+    return parse_aspects(recipe.judge.options["aspects"])
