@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 import msgspec
@@ -21,13 +21,15 @@ from adjudge.engine.errors import AdjudgeError
 TABLES = {
     "verdicts": "key TEXT PRIMARY KEY, verdict BLOB NOT NULL, written REAL NOT NULL",
     "answers": "key TEXT PRIMARY KEY, answers BLOB NOT NULL",
+    "questions": "hash BLOB PRIMARY KEY, key TEXT NOT NULL, name TEXT NOT NULL",
     "contents": "hash TEXT PRIMARY KEY, content BLOB NOT NULL",
     "runs": "key TEXT PRIMARY KEY, run BLOB NOT NULL, written REAL NOT NULL",
 }
-"""What each verdict was concluded from (answers), and which run asked for which verdicts on which texts (contents)."""
+"""What each verdict was concluded from (answers), among which verdict's answers that to each question is (questions),
+and which run asked for which verdicts on which texts (contents)."""
 
-VERSION = 1
-"""Of the tables. Journals of version 0 hold verdicts alone; they are read as they are, and grow the other tables."""
+VERSION = 2
+"""Of the tables. Journals of earlier versions lack some; they are read as they are, and grow the others."""
 
 ANOTHER = "name another with --journal"
 """What mends a journal that an option names."""
@@ -37,6 +39,8 @@ ANOTHER_FILE = "name another file"
 
 AS_IT_WAS = "put it back as it was, or begin a new one"
 """What mends a journal that no option names."""
+
+NOTHING: Mapping[bytes, str] = MappingProxyType({})
 
 MAGIC = b"SQLite format 3\0"
 
@@ -124,7 +128,7 @@ class Journal:
         ours = {table: [column.split()[0] for column in made.split(", ")] for table, made in TABLES.items()}
         if version > VERSION or any(columns[table] != ours.get(table) for table in tables):
             raise AdjudgeError(f"{self.path} is a database of something else, and no journal: name another file")
-        if version and (absent := TABLES.keys() - tables):
+        if version == VERSION and (absent := TABLES.keys() - tables):
             raise self.damaged(f"no table {', '.join(sorted(absent))}")
         return version
 
@@ -150,16 +154,21 @@ class Journal:
         with self._using():
             yield from self._db.execute("SELECT key, verdict FROM verdicts ORDER BY rowid")
 
-    def put(self, key: str, verdict: bytes, answers: bytes | None = None) -> bytes:
+    def put(
+        self, key: str, verdict: bytes, answers: bytes | None = None, questions: Mapping[bytes, str] = NOTHING
+    ) -> bytes:
         """Store a verdict durably, with the answers that it is concluded from; returns what the journal has.
 
-        That is the first one written for the key: of processes that share a journal one is first.
+        That is the first one written for the key: of processes that share a journal one is first. `questions` has the
+        hashes of what was asked, and each one's name among the answers.
         """
         with self._transaction():
             row = (key, verdict, time.time())
             fresh = self._db.execute("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?)", row).rowcount
             if fresh and answers is not None:
                 self._db.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (key, zlib.compress(answers)))
+                asked = [(question, key, name) for question, name in questions.items()]
+                self._db.executemany("INSERT OR IGNORE INTO questions VALUES (?, ?, ?)", asked)
         return verdict if fresh else self.get([key])[key]
 
     def answers(self, key: str) -> bytes | None:
@@ -167,6 +176,11 @@ class Journal:
         with self._using():
             packed = self._one("SELECT answers FROM answers WHERE key = ?", key)
             return None if packed is None else zlib.decompress(packed)
+
+    def asked(self, question: bytes) -> tuple[str, str] | None:
+        """Where the answer to the question of this hash is: the key of a verdict, and a name among its answers."""
+        with self._using():
+            return self._db.execute("SELECT key, name FROM questions WHERE hash = ?", (question,)).fetchone()  # type: ignore[no-any-return]
 
     def record(self, run: bytes, contents: Mapping[str, bytes]) -> None:
         """Store a run with the contents it names by their hashes, all or nothing; an equal one is the latest again.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from inspect import getattr_static
 from itertools import islice
 from numbers import Real
@@ -41,6 +41,7 @@ from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abst
 
 Subject = TypeVar("Subject", Pair, Item)
 Ruling = TypeVar("Ruling", PairVerdict, Verdict)
+Asked = TypeVar("Asked", bound=Hashable)
 
 
 SCORING = ("_judge", "_questions", "_conclude", "questions", "score_of")
@@ -48,10 +49,11 @@ SCORING = ("_judge", "_questions", "_conclude", "questions", "score_of")
 
 
 class Concluded(NamedTuple, Generic[Ruling]):
-    """A verdict with the answers that it rests on, packed."""
+    """A verdict with the answers that it rests on, packed, and the names among them of the questions' hashes."""
 
     verdict: Ruling
     answers: bytes
+    questions: Mapping[bytes, str]
 
 
 class Judge(ABC, Generic[Subject, Ruling]):
@@ -118,10 +120,10 @@ class Judge(ABC, Generic[Subject, Ruling]):
 
         That may be another's: of processes that share a journal the first one's stays, and all go by it.
         """
-        verdict, answers = found if isinstance(found, Concluded) else (found, None)
+        verdict, answers, questions = found if isinstance(found, Concluded) else (found, None, {})
         if self.journal is None or not lasts(verdict):
             return verdict
-        return self._read(self.journal.put(verdict.key, msgspec.json.encode(verdict), answers))
+        return self._read(self.journal.put(verdict.key, msgspec.json.encode(verdict), answers, questions))
 
     def _read(self, kept: bytes) -> Ruling:
         assert self.journal is not None
@@ -206,16 +208,24 @@ class PromptedJudge(Judge[Subject, Ruling]):
         shown = {"shown": "flowing"} if self.flowing else {}
         return content_key(
             **shown,
+            **self._answering,
             judge=self.kind,
-            model=self.engine.fingerprint,
-            adapter=self.engine.adapter,
-            dtype=self.engine.dtype,
             template=(self.template.hash, self.layout),
-            min_mass=self.min_mass,
             truncation=(self.cut, self.engine.max_prompt_tokens),
-            sampling=self.asking.content,
             **self._content(clean(subject)),
         )
+
+    @property
+    def _answering(self) -> dict[str, Any]:
+        """What decides an answer besides its question."""
+        engine = self.engine
+        return {
+            "model": engine.fingerprint,
+            "adapter": engine.adapter,
+            "dtype": engine.dtype,
+            "min_mass": self.min_mass,
+            "sampling": self.asking.content,
+        }
 
     def _load(self, language: str) -> Template:
         """Its prompt file in that language."""
@@ -235,7 +245,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
 
 
 class AskingJudge(PromptedJudge[Subject, Ruling]):
-    """Such a judge whose verdict rests on one round of questions."""
+    """Such a judge whose verdict rests on one round of questions; what its journal was answered is not asked again."""
 
     def ask(self, subject: Subject) -> tuple[list[Question], bool]:
         """The questions of a subject, their prompts shortened to fit, and whether they had to be."""
@@ -249,15 +259,49 @@ class AskingJudge(PromptedJudge[Subject, Ruling]):
 
     def _judge(self, subjects: Mapping[str, Subject]) -> Iterator[Concluded[Ruling]]:
         asked = {key: self.ask(subject) for key, subject in subjects.items()}
-        for key, answers in self.asking.ask({key: questions for key, (questions, _) in asked.items()}):
-            yield self._concluded(subjects[key], answers, key, asked[key][1])
+        for key, answers in self._answered({key: questions for key, (questions, _) in asked.items()}):
+            yield self._concluded(subjects[key], asked[key], answers, key)
+
+    def _answered(self, subjects: Mapping[Asked, Sequence[Question]]) -> Iterator[tuple[Asked, dict[str, Answer]]]:
+        """As `Asking.ask`, but for what the journal was answered before, by whatever verdict."""
+        known = {subject: self._known(questions) for subject, questions in subjects.items()}
+        left = {
+            subject: [question for question in questions if question.name not in known[subject]]
+            for subject, questions in subjects.items()
+        }
+        for subject, answers in self.asking.ask(left):
+            answers |= known[subject]
+            yield subject, {question.name: answers[question.name] for question in subjects[subject]}
+
+    def _known(self, questions: Sequence[Question]) -> dict[str, Answer]:
+        """The answers that the journal holds, by the names of their questions."""
+        if self.journal is None:
+            return {}
+        known: dict[str, Answer] = {}
+        kept: dict[str, KeptAnswers] = {}
+        for question in questions:
+            if (place := self.journal.asked(self._hash(question))) is None:
+                continue
+            key, name = place
+            with self.journal.naming_damage():
+                if key not in kept:
+                    kept[key] = KeptAnswers.unpacked(self.journal.answers(key) or b"")
+                known[question.name] = kept[key].by_name[name].answer(question.labels)
+        return known
+
+    def _hash(self, question: Question) -> bytes:
+        """Of all that decides the answer to a question, whatever it is called."""
+        words = {"prompt": question.prompt, "labels": question.labels, "answers": question.answers}
+        return bytes.fromhex(content_key(**self._answering, **words)[:32])
 
     def _concluded(
-        self, subject: Subject, answers: Mapping[str, Answer], key: str, truncated: bool
+        self, subject: Subject, asked: tuple[Sequence[Question], bool], answers: Mapping[str, Answer], key: str
     ) -> Concluded[Ruling]:
-        """The verdict from the answers, with these, so that it can be concluded anew."""
-        packed = KeptAnswers.of(answers, truncated).packed
-        return Concluded(self._conclude(subject, answers, key, truncated), packed)
+        """The verdict from the answers to what was asked, with these, so that it can be concluded anew."""
+        questions, truncated = asked
+        verdict = self._conclude(subject, answers, key, truncated)
+        hashes = {} if self.journal is None else {self._hash(question): question.name for question in questions}
+        return Concluded(verdict, KeptAnswers.of(answers, truncated).packed, hashes)
 
     def conclude(self, subject: Subject, answers: Mapping[str, Answer], truncated: bool) -> Ruling:
         """The verdict on a subject whose questions, by their names, were answered so."""

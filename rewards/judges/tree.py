@@ -172,7 +172,7 @@ class TreeJudge(ItemJudge):
 
         def leaves() -> Iterator[None]:
             questions = {(key, question.name): [question] for key, (some, _) in asked.items() for question in some}
-            for (key, _), answer in self.asking.ask(questions):
+            for (key, _), answer in self._answered(questions):
                 answers[key].update(answer)
                 if len(answers[key]) == len(asked[key][0]):
                     scored.append(key)
@@ -182,9 +182,8 @@ class TreeJudge(ItemJudge):
         for _ in chain(interleaved(leaves(), weights), [None]):  # once more: what is known already yields nothing
             for key in [key for key in scored if all(map(self.weighing.known, wishes[key].values()))]:
                 scored.remove(key)
-                questions, truncated = asked[key]
-                ordered = {question.name: answers[key][question.name] for question in questions}
-                yield self._concluded(items[key], ordered, key, truncated)
+                ordered = {question.name: answers[key][question.name] for question in asked[key][0]}
+                yield self._concluded(items[key], asked[key], ordered, key)
 
     def _conclude(self, item: Item, answers: Mapping[str, Answer], key: str, truncated: bool) -> Verdict:
         tree = self._tree(item)

@@ -7,6 +7,7 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -200,10 +201,10 @@ def test_a_run_that_was_stopped_gives_what_it_has_and_says_what_it_has_not(
 ) -> None:
     put, left = Journal.put, iter(range(3))
 
-    def stop_after_three(self: Journal, key: str, verdict: bytes, answers: bytes | None = None) -> bytes:
+    def stop_after_three(self: Journal, *what: Any) -> bytes:
         if next(left, None) is None:
             raise KeyboardInterrupt
-        return put(self, key, verdict, answers)
+        return put(self, *what)
 
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "put", stop_after_three)

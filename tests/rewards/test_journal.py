@@ -275,6 +275,24 @@ def test_a_journal_of_the_first_version_is_read_and_goes_on(tmp_path: Path) -> N
         assert journal.answers("new") == b"answers"
 
 
+def test_a_journal_of_before_questions_were_kept_is_read_and_goes_on(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        journal.put("old", b"{}", b"answers")
+        journal._db.execute("DROP TABLE questions")
+        journal._db.execute("PRAGMA user_version=1")
+    with Journal(tmp_path / "j") as journal:
+        assert journal.answers("old") == b"answers" and journal.asked(b"hash") is None
+        journal.put("new", b"{}", b"answers", {b"hash": "style"})
+        assert journal.asked(b"hash") == ("new", "style")
+
+
+def test_of_two_verdicts_that_rest_on_one_question_the_first_is_where_its_answer_is(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        for key in "ab":
+            journal.put(key, b"{}", b"answers", {b"hash": f"of {key}"})
+        assert journal.asked(b"hash") == ("a", "of a")
+
+
 def test_a_journal_of_a_later_version_is_refused_by_name(tmp_path: Path) -> None:
     Journal(tmp_path / "j").close()
     with sqlite3.connect(tmp_path / "j") as db:
@@ -330,13 +348,14 @@ def test_an_earlier_journal_where_nothing_can_be_written_is_refused(
         Journal(tmp_path / "j")
 
 
-def test_a_verdict_is_kept_with_its_answers_or_not_at_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize("table", ["answers", "questions"])
+def test_a_verdict_is_kept_with_its_answers_or_not_at_all(tmp_path: Path, table: str) -> None:
     with Journal(tmp_path / "j") as journal:
         with contextlib.closing(sqlite3.connect(tmp_path / "j")) as db:
-            db.execute("CREATE TRIGGER full BEFORE INSERT ON answers BEGIN SELECT RAISE(ABORT, 'no room'); END")
+            db.execute(f"CREATE TRIGGER full BEFORE INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'no room'); END")
         with pytest.raises(AdjudgeError, match="no room"):
-            journal.put("a", b"1", b"answers")
-        assert "a" not in journal
+            journal.put("a", b"1", b"answers", {b"hash": "style"})
+        assert "a" not in journal and journal.answers("a") is None
         with contextlib.closing(sqlite3.connect(tmp_path / "j")) as db:
             db.execute("DROP TRIGGER full")
         assert journal.put("a", b"2", b"answers") == b"2" and journal.answers("a") == b"answers"
