@@ -9,7 +9,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.judges.asking import Answer, Question
+from adjudge.rewards.judges.asking import Answer
 from adjudge.rewards.judges.judge import AskingJudge, Ruling, Subject, clean
 from adjudge.rewards.kept_answers import KeptAnswers
 
@@ -49,10 +49,10 @@ class Rescoring(Generic[Subject, Ruling]):
             raise AdjudgeError(f"{self.journal.path} keeps no answers on {name}: judge it again instead")
         with self.journal.naming_damage():
             kept = KeptAnswers.unpacked(packed)
-        asked = {_identity(question): question.name for question in self.earlier.ask(subject)[0]}
+        asked = {question.identity: question.name for question in self.earlier.ask(subject)[0]}
         answers: dict[str, Answer] = {}
         for question in self.judge.ask(subject)[0]:
-            answer = kept.by_name.get(asked.get(_identity(question), ""))
+            answer = kept.by_name.get(asked.get(question.identity, ""))
             if answer is None:
                 raise AdjudgeError(
                     f'on {name} the question "{question.name}" was never asked in these words:'
@@ -61,8 +61,3 @@ class Rescoring(Generic[Subject, Ruling]):
             answers[question.name] = answer.answer(question.labels)
         verdict: Ruling = self.judge.conclude(subject, answers, kept.truncated)
         return msgspec.structs.replace(verdict, id=subject.id)
-
-
-def _identity(question: Question) -> tuple[object, ...]:
-    """What decides the answer to a question, whatever it is called."""
-    return question.prompt, question.labels, question.answers

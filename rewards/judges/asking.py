@@ -49,6 +49,11 @@ class Question(msgspec.Struct, frozen=True):
     labels: Labels
     answers: int = 1
 
+    @property
+    def identity(self) -> tuple[Prompt, Labels, int]:
+        """What decides its answer, whatever it is called."""
+        return self.prompt, self.labels, self.answers
+
 
 class Answer(msgspec.Struct, frozen=True):
     """The scores of a question, in order, and the texts they were read from (None where nothing was written).
@@ -65,12 +70,14 @@ class Answer(msgspec.Struct, frozen=True):
 class Asking(ABC):
     """A way to have questions answered; `reserve` is the room, in tokens, that a prompt must leave for it.
 
-    `mode` tells a prompt file what to ask for; `content` is what else decides an answer, for the journal.
+    `mode` tells a prompt file what to ask for; `content` is what else decides an answer, for the journal; `n` how many
+    answers a question's is the mean of.
     """
 
     mode: Mode
     reserve: int
     content: Mapping[str, Any] | None
+    n: int = 1
 
     def ask(self, subjects: Mapping[Subject, Sequence[Question]]) -> Iterator[tuple[Subject, dict[str, Answer]]]:
         """Every subject with its answers by name, as soon as its last one is there; all are in the engine at once."""

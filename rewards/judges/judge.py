@@ -211,6 +211,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
             **self._answering,
             judge=self.kind,
             template=(self.template.hash, self.layout),
+            min_mass=self.min_mass,
             truncation=(self.cut, self.engine.max_prompt_tokens),
             **self._content(clean(subject)),
         )
@@ -223,7 +224,6 @@ class PromptedJudge(Judge[Subject, Ruling]):
             "model": engine.fingerprint,
             "adapter": engine.adapter,
             "dtype": engine.dtype,
-            "min_mass": self.min_mass,
             "sampling": self.asking.content,
         }
 
@@ -290,9 +290,9 @@ class AskingJudge(PromptedJudge[Subject, Ruling]):
         return known
 
     def _hash(self, question: Question) -> bytes:
-        """Of all that decides the answer to a question, whatever it is called."""
-        words = {"prompt": question.prompt, "labels": question.labels, "answers": question.answers}
-        return bytes.fromhex(content_key(**self._answering, **words)[:32])
+        """Of all that decides the answer to a question; the least mass does where the mean leaves out what has less."""
+        least = {"min_mass": self.min_mass} if self.asking.n > 1 else {}
+        return bytes.fromhex(content_key(**self._answering, **least, question=question.identity)[:32])
 
     def _concluded(
         self, subject: Subject, asked: tuple[Sequence[Question], bool], answers: Mapping[str, Answer], key: str

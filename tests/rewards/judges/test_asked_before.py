@@ -92,6 +92,19 @@ def test_the_leaves_of_a_tree_are_not_asked_again_for_other_weights(
     assert fewer == TreeJudge(ScriptedEngine(tiny, thought), without=["impression"], min_mass=0.0).judge(ITEMS)
 
 
+def test_another_least_mass_asks_nothing_where_one_answer_is_read(
+    scripted: ScriptedEngine, tiny: Engine, tmp_path: Path
+) -> None:
+    how: Any = {"mode": "reasoned", "sampling": Sampling(max_tokens=9, temperature=0.7)}
+    with Journal(tmp_path / "j") as journal:
+        for asking in ({}, how):
+            PointwiseJudge(scripted, [STYLE], journal=journal, min_mass=0.0, **asking).judge(ITEMS)
+            asked = len(scripted.scored), len(scripted.asked)
+            verdicts = PointwiseJudge(scripted, [STYLE], journal=journal, min_mass=1.0, **asking).judge(ITEMS)
+            assert (len(scripted.scored), len(scripted.asked)) == asked
+            assert [verdict.abstained for verdict in verdicts] == ["low_mass"] * 3
+
+
 def test_what_decides_an_answer_is_asked_anew(scripted: ScriptedEngine, tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal:
         PointwiseJudge(scripted, [STYLE], journal=journal, min_mass=0.0).judge(ITEMS)
