@@ -7,15 +7,17 @@ import math
 from collections.abc import Callable
 from functools import cache, cached_property
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
-import torch
 from msgspec.structs import force_setattr
 
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import PromptError
+
+if TYPE_CHECKING:
+    import torch
 
 MAX_ALTERNATIVES = 20
 MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
@@ -196,6 +198,8 @@ class Sampling(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def tensors_on(self) -> Callable[[torch.device], SamplingTensors]:
         """Its tokens and numbers as tensors there, made once: of a whole vocabulary they take longer than a token."""
+        import torch
+
         bias, allowed = self.logit_bias or {}, self.allowed_token_ids or ()
 
         @cache

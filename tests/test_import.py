@@ -24,6 +24,13 @@ def test_importing_the_face_loads_nothing_heavy(code: str) -> None:
     assert loaded_after(code) == set()
 
 
+@pytest.mark.parametrize(
+    "command", ["judge", "rank", "score", "replay", "prompts", "readers", "rubrics", "serve", "recipe_fields", "models"]
+)
+def test_what_a_command_checks_before_it_opens_a_model_loads_no_torch(command: str) -> None:
+    assert "torch" not in loaded_after(f"import adjudge.commands.{command}")
+
+
 def test_the_engine_loads_torch_when_it_is_named() -> None:
     assert "torch" in loaded_after("from adjudge import Engine")
 

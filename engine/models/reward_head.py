@@ -6,13 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from adjudge.engine.tokens import Tokens
+
+if TYPE_CHECKING:
+    import torch
 
 NAMES = ("score", "classifier")
 """What transformers calls it."""
@@ -29,7 +31,9 @@ class RewardHead:
     @staticmethod
     def of(model: Any) -> RewardHead | None:
         """The head of a transformers model for sequence classification with one label; None for another model."""
-        linear = next((head for name in NAMES if isinstance(head := getattr(model, name, None), torch.nn.Linear)), None)
+        from torch.nn import Linear
+
+        linear = next((head for name in NAMES if isinstance(head := getattr(model, name, None), Linear)), None)
         if linear is None or linear.out_features != 1:
             return None
         return RewardHead.from_tensors(model, linear.weight, linear.bias)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adjudge.engine.errors import ModelUnsupported
-from adjudge.kernels.byte_table import ByteTable
+
+if TYPE_CHECKING:
+    from adjudge.kernels.byte_table import ByteTable
 
 SILENT = ("bos_token_id", "eos_token_id", "pad_token_id")
 """Tokens that frame a stream and say nothing in it. Any other added token stands for its content."""
@@ -22,6 +24,8 @@ def byte_table(tokenizer: Any, size: int = 0) -> ByteTable:
     `<0x0A>` for a byte. Ids without a token, and those up to `size` (the width of a padded head), stand for no bytes.
     Raises ModelUnsupported for another kind of vocabulary.
     """
+    from adjudge.kernels.byte_table import ByteTable
+
     backend = tokenizer.backend_tokenizer
     layout = json.loads(backend.to_str())
     decoder = layout["decoder"] or {"type": "none"}

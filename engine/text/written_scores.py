@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import torch
 
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import PromptError
 from adjudge.engine.tokens import Tokens
-from adjudge.kernels.answer_spans import answer_spans
-from adjudge.kernels.byte_table import ByteTable
-from adjudge.kernels.surroundings import undisturbed
+
+if TYPE_CHECKING:
+    from adjudge.kernels.byte_table import ByteTable
 
 
 class AnswerFormat(msgspec.Struct, frozen=True):
@@ -46,11 +46,6 @@ class WrittenAnswer(NamedTuple):
     label: str
 
 
-BYTES = ByteTable.of([bytes([byte]) for byte in range(256)])
-"""A vocabulary in which a text's tokens are its bytes."""
-
-
-@undisturbed
 def find_answers(
     completions: Sequence[Completion], labels: Sequence[str], forms: Sequence[AnswerFormat], table: ByteTable
 ) -> list[tuple[Tokens, str] | None]:
@@ -75,14 +70,21 @@ def find_answers(
     return found
 
 
-@undisturbed
+@cache
+def bytes_themselves() -> ByteTable:
+    """A vocabulary in which a text's tokens are its bytes."""
+    from adjudge.kernels.byte_table import ByteTable
+
+    return ByteTable.of([bytes([byte]) for byte in range(256)])
+
+
 def written_answers(text: str, labels: Sequence[str], form: AnswerFormat) -> list[WrittenAnswer] | None:
     """The answers of a text that can be read, in order, as `find_answers` reads them, but for where tokens begin.
 
     None where the answer that is meant cannot be read.
     """
     row = text.encode(errors="surrogatepass")
-    [scores] = _scores([row], labels, form, BYTES)
+    [scores] = _scores([row], labels, form, bytes_themselves())
     if not _is_readable(text, scores, form):
         return None
     characters = [0, *accumulate(byte & 0xC0 != 0x80 for byte in row)]  # before each byte
@@ -103,9 +105,13 @@ def _scores(
     rows: Sequence[Sequence[int]], labels: Sequence[str], form: AnswerFormat, table: ByteTable
 ) -> Iterator[list[_Score]]:
     """What is written in each row of token ids after one of the openings."""
+    import torch
+
+    from adjudge.kernels.answer_spans import answer_spans
+
     spans = answer_spans(
-        torch.tensor([token for row in rows for token in row], dtype=torch.int64),
-        torch.tensor([0, *map(len, rows)]).cumsum(0),
+        torch.tensor([token for row in rows for token in row], dtype=torch.int64, device="cpu"),
+        torch.tensor([0, *map(len, rows)], device="cpu").cumsum(0),
         table,
         openings=[opening.encode() for opening in form.openings],
         closings=[closing.encode() for closing in form.closings],

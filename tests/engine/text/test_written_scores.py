@@ -10,7 +10,7 @@ import torch
 
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
-from adjudge.engine.text.written_scores import BYTES, AnswerFormat, find_answers, written_answers
+from adjudge.engine.text.written_scores import AnswerFormat, bytes_themselves, find_answers, written_answers
 from tests.engine.reference import open_reference
 from tests.engine.tiny import DIGITS, TINY
 
@@ -133,7 +133,7 @@ def test_a_text_alone_is_read_as_its_tokens_are(form: AnswerFormat) -> None:
     for _ in range(3000):
         text = "".join(source.choices(PIECES[form], k=source.randint(1, 7)))
         ids = tuple(text.encode())
-        [expected] = find_answers([Completion(0, 0, text, ids, "stop")], labels, [form], BYTES)
+        [expected] = find_answers([Completion(0, 0, text, ids, "stop")], labels, [form], bytes_themselves())
         found = written_answers(text, labels, form)
         assert (found is None) == (expected is None), text
         if found and expected:
