@@ -122,5 +122,16 @@ class GroupVerdict(msgspec.Struct, frozen=True):
     @property
     def best(self) -> int | None:
         """The place of the strongest response (of equals the first), None where no response has a strength."""
-        known = [(strength, -place) for place, strength in enumerate(self.strengths) if strength is not None]
-        return -max(known)[1] if known else None
+        known = self._known
+        return max(known, key=lambda place: known[place]) if known else None
+
+    @property
+    def worst(self) -> int | None:
+        """The place of the weakest response (of equals the first), None where no response has a strength."""
+        known = self._known
+        return min(known, key=lambda place: known[place]) if known else None
+
+    @property
+    def _known(self) -> dict[int, float]:
+        """The strengths that there are, by place."""
+        return {place: strength for place, strength in enumerate(self.strengths) if strength is not None}

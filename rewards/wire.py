@@ -166,6 +166,26 @@ def group_line(verdict: GroupVerdict, row: Row) -> bytes:
     return json_line(with_columns(record, row, GROUP_COLUMNS))
 
 
+def preference_line(group: Group, verdict: GroupVerdict) -> bytes | None:
+    """The best and the worst response of a group as trainers of preferences read them, and how far they lie apart.
+
+    None where no two responses differ in strength.
+    """
+    best, worst = verdict.best, verdict.worst
+    if best is None or worst is None or verdict.ranks[best] == verdict.ranks[worst]:
+        return None
+    strengths = [strength or 0.0 for strength in verdict.strengths]
+    return json_line(
+        {
+            "id": verdict.id,
+            "prompt": group.prompt,
+            "chosen": group.responses[best],
+            "rejected": group.responses[worst],
+            "margin": strengths[best] - strengths[worst],
+        }
+    )
+
+
 def with_columns(record: dict[str, Any], row: Row, known: Sequence[str]) -> dict[str, Any]:
     """A record after the row's columns but for the `known`; one that has a name of the record's goes by "input_…"."""
     further: dict[str, Any] = {}

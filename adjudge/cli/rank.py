@@ -17,6 +17,7 @@ from adjudge.cli.options import (
     beside,
     judge_options,
     output_beside,
+    run_option,
 )
 
 
@@ -57,6 +58,13 @@ def rank(
     columns: Columns = None,
     limit: Limit = None,
     report: Report = None,
+    preferences: Annotated[
+        Path | None,
+        run_option(
+            help="Also write the best and the worst response of each group here, as `prompt`, `chosen` and `rejected`:"
+            " JSONL that `adjudge train reward` and TRL's DPOTrainer read. Groups without a difference are left out."
+        ),
+    ] = None,
 ) -> None:
     """Rank the responses to each prompt by comparing pairs of them.
 
@@ -84,6 +92,7 @@ def rank(
         options=without_contest(options),
         run_options=run_options,
         report=report,
+        preferences=preferences,
         limit=limit,
         columns=columns,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import msgspec
 
 from adjudge.bench.reports.run_cost import RunCost
 from adjudge.commands.contest import Contest
-from adjudge.commands.output import check_lines, is_stream, open_output
+from adjudge.commands.output import check_lines, is_stream, open_output, open_output_anew
 from adjudge.commands.results import show_rankings
 from adjudge.commands.resumable import check_answered, check_paths, check_shared, journal_beside, keeping, opened
 from adjudge.commands.rows import check_rows, columns_suggested, rows_of
@@ -29,7 +29,7 @@ from adjudge.rewards.judges.tournament import check_reviews, members_of
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import record_run
 from adjudge.rewards.verdict import Pair, PairVerdict
-from adjudge.rewards.wire import gathered, group_line, group_of
+from adjudge.rewards.wire import gathered, group_line, group_of, preference_line
 from adjudge.training.progress import bar
 from adjudge.training.terminal import say
 
@@ -43,10 +43,11 @@ def rank_file(
     options: Options,
     run_options: RunOptions,
     report: Path | None,
+    preferences: Path | None = None,
     limit: int | None = None,
     columns: str | None = None,
 ) -> None:
-    """Rank every group of `path`, or only the first ones.
+    """Rank every group of `path`, or only the first ones; its best and worst response go into `preferences`.
 
     Mistakes in the file or the options are found before the model is loaded.
     """
@@ -65,8 +66,11 @@ def rank_file(
     if run_options.journal is not None and run_options.earlier == "overwrite":
         check_shared(run_options.journal, path)
     journal = run_options.journal or journal_beside(output)
-    check_lines(output)
-    check_paths("the groups", path, output, run_options.earlier, journal=journal, report=report)
+    for lines in (output, preferences):
+        if lines is not None:
+            check_lines(lines)
+    written = {"journal": journal, "report": report, "preferences": preferences}
+    check_paths("the groups", path, output, run_options.earlier, **written)
     with opened(run_options, name, options, output) as (engine, book):
         watched = _Watched(open_judge(engine, book), book)
         if run_options.earlier == "overwrite":
@@ -106,7 +110,22 @@ def rank_file(
         to_stderr=is_stream(output),  # which may be where the rankings are
     )
     say(f"rankings: {output}", stderr=is_stream(output))
+    if preferences is not None:
+        _write_preferences(preferences, groups, verdicts, to_stderr=is_stream(output))
     check_answered(outcome.abstained for verdict in verdicts for outcome in verdict.outcomes)
+
+
+def _write_preferences(
+    path: Path, groups: Sequence[Group], verdicts: Sequence[GroupVerdict], *, to_stderr: bool
+) -> None:
+    """Write the preferences of the groups that have one, and say of how many."""
+    lines = [preference_line(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)]
+    kept = [line for line in lines if line is not None]
+    with open_output_anew(path) as write:
+        for line in kept:
+            write(line)
+    alike = f"; {len(lines) - len(kept)} left out, of no two strengths" if len(kept) < len(lines) else ""
+    say(f"preferences: {path}, of {len(kept)} of {len(lines)} groups{alike}", stderr=to_stderr)
 
 
 class _Watched:

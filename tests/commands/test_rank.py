@@ -20,8 +20,10 @@ from adjudge.cli import app
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import Row
 from adjudge.rewards.wire import gathered
+from adjudge.training.evaluator.preference import preferences_of
 from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
 
@@ -108,6 +110,30 @@ def test_rows_of_one_prompt_may_lack_its_reference_and_have_ids_of_their_own() -
     assert (row.columns["id"], row.columns["ids"], row.columns["reference"]) == ("one", ["one", "one"], None)
 
 
+def test_the_best_and_the_worst_of_each_group_are_preferences_that_trainers_read(run: Run) -> None:
+    result = run("g.jsonl", *SHORT, "--preferences", "p.jsonl")
+    assert result.exit_code == 0, result.output
+    assert "preferences: p.jsonl, of 2 of 3 groups; 1 left out, of no two strengths" in result.stdout
+    for preference, line, group in zip(read_lines("p.jsonl"), read_lines("g.ranks.jsonl"), GROUPS, strict=False):
+        strengths: list[float] = line["strengths"]  # type: ignore[assignment]
+        responses: list[str] = group["responses"]  # type: ignore[assignment]
+        best, worst = (responses[strengths.index(pick(strengths))] for pick in (max, min))
+        assert preference == {
+            "id": group["id"],
+            "prompt": group["prompt"],
+            "chosen": best,
+            "rejected": worst,
+            "margin": pytest.approx(max(strengths) - min(strengths)),
+        }
+    assert [one.chosen for one in preferences_of(read_rows(Path("p.jsonl")))] == [
+        line["chosen"] for line in read_lines("p.jsonl")
+    ]
+    again = run("g.jsonl", *SHORT, "-o", "o.jsonl", "--preferences", "p.jsonl")
+    assert "p.jsonl exists" in str(again.exception)
+    assert "call it p.jsonl" in str(run("g.jsonl", *SHORT, "--preferences", "p.csv", "--resume").exception)
+    assert run("g.jsonl", *SHORT, "--preferences", "p.jsonl", "--resume").exit_code == 0
+
+
 def test_pairing_ranking_and_budget_are_the_users(run: Run) -> None:
     assert run("g.jsonl", *SHORT, "--pairing", "uncertain", "--budget", "7", "--ranking", "borda").exit_code == 0
     sea, other, _ = read_lines("g.ranks.jsonl")
@@ -121,10 +147,10 @@ def test_a_stopped_run_goes_on_from_its_journal_and_judges_no_pair_twice(
     options = ("g.jsonl", "-o", "r.jsonl", "--pairing", "uncertain", "--k", "3", *SHORT)
     put, left = Journal.put, iter(range(4))
 
-    def stop_after_four(self: Journal, key: str, verdict: bytes, answers: bytes | None = None) -> bytes:
+    def stop_after_four(self: Journal, *what: Any) -> bytes:
         if next(left, None) is None:
             raise KeyboardInterrupt
-        return put(self, key, verdict, answers)
+        return put(self, *what)
 
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "put", stop_after_four)

@@ -62,7 +62,8 @@ def test_strengths_are_the_judges_qualities_and_preferences_are_over_the_referen
     assert verdict.strengths == pytest.approx([QUALITY[text] - mean for text in TEXTS], abs=0.02)
     assert verdict.reference_strength == pytest.approx(QUALITY["ref"] - mean, abs=0.02)
     assert verdict.preferences == pytest.approx([sigmoid(QUALITY[text] - 0.5) for text in TEXTS], abs=0.01)
-    assert verdict.best == 2 and verdict.model == "made-up" and verdict.id == "r"
+    assert verdict.best == 2 and verdict.worst == min(range(len(verdict.strengths)), key=verdict.strengths.__getitem__)
+    assert verdict.model == "made-up" and verdict.id == "r"
     assert verdict.abstained is None and not verdict.abstentions
     assert all(0 < error < 4 for error in verdict.errors if error is not None) and None not in verdict.errors
 
@@ -169,7 +170,7 @@ def test_a_response_that_nothing_joins_to_the_reference_has_no_preference_over_i
 def test_a_judge_that_always_abstains_gives_no_number_but_its_commonest_reason() -> None:
     verdict = rank(WITH_REFERENCE, MadeUpJudge(QUALITY, never(*TEXTS) | {frozenset("ab"): "timeout"}))
     assert verdict.strengths == verdict.errors == verdict.preferences == (None,) * 5
-    assert verdict.reference_strength is None and verdict.best is None
+    assert verdict.reference_strength is None and verdict.best is None and verdict.worst is None
     assert verdict.abstained == "too_long"
 
 
