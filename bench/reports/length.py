@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from adjudge.bench.agreement.resampling import FEWEST_CLUSTERS, of_prompts
 from adjudge.bench.words import signed
@@ -16,6 +17,8 @@ from adjudge.rewards.verdict import Item, Verdict
 
 PER = 1000
 """The slope is per so many characters."""
+DECIDES = 0.5
+"""The share of all (squared) differences in length beyond which a single text decides the line."""
 
 
 class LengthEffect(msgspec.Struct, frozen=True):
@@ -23,7 +26,8 @@ class LengthEffect(msgspec.Struct, frozen=True):
 
     `slope` is per 1,000 characters, with its 95 % `interval` (by Student's t), and `correlation` Pearson's r; None
     where the points cannot tell: fewer than four, of fewer than three lengths, or without any spread. There is no
-    interval where they are of too few `prompts`, as far as that is known.
+    interval where they are of too few `prompts`, as far as that is known. `outlier` is by how many characters the one
+    text whose length decides the line lies from the mean, None where none does.
     """
 
     of: Literal["score", "preference", "strength"]
@@ -32,11 +36,12 @@ class LengthEffect(msgspec.Struct, frozen=True):
     interval: tuple[float, float] | None = None
     correlation: float | None = None
     prompts: int | None = None
+    outlier: float | None = None
 
     @property
     def direction(self) -> Literal["longer", "shorter"] | None:
-        """Which texts are judged better; None where the interval holds 0, or there is none."""
-        if self.interval is None or self.interval[0] <= 0 <= self.interval[1]:
+        """Which texts are judged better; None where the interval holds 0, or there is none, or one text decides."""
+        if self.interval is None or self.outlier is not None or self.interval[0] <= 0 <= self.interval[1]:
             return None
         return "longer" if self.interval[0] > 0 else "shorter"
 
@@ -84,7 +89,10 @@ def length_effect(
         return LengthEffect(of, points)
     low, high = trend.interval
     interval = None if prompts is not None and prompts < FEWEST_CLUSTERS else (PER * low, PER * high)
-    return LengthEffect(of, points, PER * trend.slope, interval, trend.correlation, prompts)
+    lengths_N = centred(groups)[:, 0]
+    farthest = float(lengths_N[np.abs(lengths_N).argmax()])
+    outlier = farthest if farthest**2 > DECIDES * float(lengths_N @ lengths_N) else None
+    return LengthEffect(of, points, PER * trend.slope, interval, trend.correlation, prompts, outlier)
 
 
 def length_line(effect: LengthEffect) -> str:
@@ -94,7 +102,7 @@ def length_line(effect: LengthEffect) -> str:
     units = {"score": "points", "preference": "log-odds", "strength": "in strength"}
     size = max(map(abs, effect.interval or (effect.slope,)))
     digits = min(max(2, 1 - math.floor(math.log10(size or 1.0))), 6)
-    slope, *ends = (signed(value, digits) for value in (effect.slope, *(effect.interval or ())))
+    slope, *ends = (_told(value, digits) for value in (effect.slope, *(effect.interval or ())))
     sure = f"95 % interval {' to '.join(ends)}" if ends else f"no interval: {of_prompts(effect.prompts or 0)}"
     return (
         f"{slope} {units[effect.of]} per {PER:,} characters"
@@ -107,9 +115,17 @@ def conclusion(effect: LengthEffect) -> str:
     """What follows from the interval."""
     if effect.slope is not None and effect.interval is None:
         return "too few to tell"
+    if effect.outlier is not None:
+        what = f"{abs(effect.outlier):,.0f} characters {'longer' if effect.outlier > 0 else 'shorter'} than the mean"
+        return f"one {'difference' if effect.of == 'preference' else 'text'}, {what}, decides this: leave it out to see"
     if effect.direction is None:
         return "no effect of length can be told"
     return f"{effect.direction} texts are judged better"
+
+
+def _told(value: float, digits: int) -> str:
+    """The value with its sign, and with as many more digits as it takes for it not to be nothing."""
+    return signed(value, min(max(digits, -math.floor(math.log10(abs(value)))), 6) if value else digits)
 
 
 def _log_odds(p: float) -> float:

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from adjudge.bench.reports.length import length_effect, length_line, length_of_groups, length_of_items, length_of_pairs
+from adjudge.bench.reports.length import (
+    LengthEffect,
+    length_effect,
+    length_line,
+    length_of_groups,
+    length_of_items,
+    length_of_pairs,
+)
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.judges.preference import sigmoid
 from adjudge.rewards.length_trend import length_trend
@@ -47,6 +55,22 @@ def test_the_line_says_what_follows(slope: float, said: str) -> None:
 def test_a_small_slope_is_not_written_as_nothing() -> None:
     small = [(x, y / 1000) for x, y in noisy(0.5)]
     assert "+0.0005" in length_line(length_effect("score", [small]))
+
+
+def test_a_bound_beside_nothing_keeps_its_sign() -> None:
+    effect = LengthEffect("score", (), -0.011, (-0.022, -0.000219), -0.6)
+    assert "−0.011 points per 1,000 characters (95 % interval −0.022 to −0.0002; r" in length_line(effect)
+    assert length_line(effect).endswith("shorter texts are judged better")
+
+
+def test_one_text_of_another_length_than_all_others_is_said_to_decide() -> None:
+    points = [*noisy(5), (180_000.0, 1.0)]
+    effect = length_effect("score", [points])
+    assert effect.slope is not None and effect.slope < 0 and effect.direction is None
+    assert re.search(
+        r": one text, 17\d,\d{3} characters longer than the mean, decides this: judge", length_line(effect)
+    )
+    assert length_effect("score", [points[:-1]]).direction == "longer"
 
 
 @pytest.mark.parametrize(
