@@ -34,12 +34,12 @@ Opened = TypeVar("Opened")
 class EngineSpec(EngineChoice, frozen=True):
     """Which model is opened, and how: in this process (see `Engine`), or behind a server at `url` (see `RemoteEngine`).
 
-    Without `model` it is "smollm2-135m", and of a server the one it serves; `tokenizer` names whose tokenizer that
-    has, where it is not found under the model's own name, `max_context` how many tokens it takes, where it does not
-    say, `max_concurrency` how many requests to it are under way at most, `timeout` how many seconds an attempt may
-    take and `retries` how often it is made again; its key is read from the variable ADJUDGE_API_KEY. The model
-    "policy" is the one in training, its base weights without the adapter and no copy of them: see
-    `Reward.during_training`. Raises AdjudgeError for what does not go together.
+    Without `model` it is "smollm2-135m" (a recipe's judge: "house"), and of a server the one it serves; `tokenizer`
+    names whose tokenizer that has, where it is not found under the model's own name, `max_context` how many tokens it
+    takes, where it does not say, `max_concurrency` how many requests to it are under way at most, `timeout` how many
+    seconds an attempt may take and `retries` how often it is made again; its key is read from the variable
+    ADJUDGE_API_KEY. The model "policy" is the one in training, its base weights without the adapter and no copy of
+    them: see `Reward.during_training`. Raises AdjudgeError for what does not go together.
     """
 
     def __post_init__(self) -> None:

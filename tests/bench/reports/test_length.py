@@ -68,7 +68,7 @@ def test_one_text_of_another_length_than_all_others_is_said_to_decide() -> None:
     effect = length_effect("score", [points])
     assert effect.slope is not None and effect.slope < 0 and effect.direction is None
     assert re.search(
-        r": one text, 17\d,\d{3} characters longer than the mean, decides this: judge", length_line(effect)
+        r": one text, 17\d,\d{3} characters longer than the mean, decides this: leave", length_line(effect)
     )
     assert length_effect("score", [points[:-1]]).direction == "longer"
 
