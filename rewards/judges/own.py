@@ -79,7 +79,7 @@ class OwnJudge(ItemJudge):
 
         None is no score. Raises AdjudgeError for labels that are no numbers.
         """
-        if name := next((name for name, part in parts.items() if part.score is None), None):
+        if (name := _unnumbered(parts)) is not None:
             raise AdjudgeError(
                 f"the labels of {self.kind}'s question {name} are no numbers: give Labels(labels, values=…), or write"
                 " score_of"
@@ -130,14 +130,24 @@ class OwnJudge(ItemJudge):
         parts = {name: self._part(answer) for name, answer in answers.items()}
         if abstention(parts):
             return self._verdict(None, parts, answers, key, truncated)
-        with calling(self.score_of, f"{self.kind}.score_of"):
-            score: Any = self.score_of(parts)
+        try:
+            with calling(self.score_of, f"{self.kind}.score_of"):
+                score: Any = self.score_of(parts)
+        except AdjudgeError as error:
+            if (name := _unnumbered(parts)) is not None and type(self).score_of is not OwnJudge.score_of:
+                error.args = (f"{error} (the labels of its question {name} are no numbers: Labels(…, values=…) says)",)
+            raise
         if score is None or is_number(score, Real):
             return self._verdict(None if score is None else float(score), parts, answers, key, truncated)
         if isinstance(score, bool) or not isinstance(score, Real):
             raise AdjudgeError(f"{self.kind}.score_of gave {shown(score)}: give a number, or None")
         verdict = self._verdict(None, parts, answers, key, truncated)
         return msgspec.structs.replace(verdict, abstained="non_finite")
+
+
+def _unnumbered(parts: Mapping[str, Part]) -> str | None:
+    """The first question whose labels stand for no numbers."""
+    return next((name for name, part in parts.items() if part.score is None), None)
 
 
 def own_class(name: str) -> type[Judge[Any, Any]]:

@@ -14,6 +14,7 @@ from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import HOUSE
+from adjudge.engine.text.labels import Labels
 from adjudge.rewards.group import Group
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judge_reward import JudgeReward
@@ -111,6 +112,23 @@ def test_what_an_author_gets_wrong_is_one_sentence(tiny: Engine, asked: Any, mes
 
     with pytest.raises(AdjudgeError, match=message):
         Wrong(tiny, min_mass=0.0).judge([ITEM])
+
+
+def test_a_score_of_that_takes_labels_for_numbers_is_told_which_are_none(tiny: Engine) -> None:
+    class Lowest(OwnJudge):
+        labels = Labels(("yes", "no"))
+
+        def questions(self, item: Item) -> Any:
+            return [self.question(name, name, self.labels) for name in ("right", "shown")]
+
+        def score_of(self, parts: Any) -> float:
+            return min(part.score for part in parts.values())  # type: ignore[no-any-return]
+
+    with pytest.raises(AdjudgeError, match=r"score_of ends in TypeError.* question right are no numbers: Labels"):
+        Lowest(tiny, min_mass=0.0).judge([ITEM])
+    Lowest.labels = Labels(("yes", "no"), values=(1.0, 0.0))
+    [verdict] = Lowest(tiny, min_mass=0.0).judge([ITEM])
+    assert verdict.score is not None and 0 <= verdict.score <= 1
 
 
 class Odd(Homework):
