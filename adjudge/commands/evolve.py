@@ -10,7 +10,7 @@ from rich.console import Console
 
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
-from adjudge.commands.stage_run import beside, check_left, stage_run, write_parts
+from adjudge.commands.stage_run import check_left, part_beside, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.asking import Mode
@@ -56,7 +56,7 @@ def synthesize_file(
     if shown and len(shown[0].stories) != len(questions[0].stories):
         raise AdjudgeError(f"{examples}: give examples of {'single stories' if pointwise else 'pairs'}, as asked for")
     _show_strata(strata)
-    with stage_run("the stories", path, output, run_options) as run:
+    with stage_run("the stories", path, output, run_options, reads=[examples] if examples else ()) as run:
         engine = run.open()
         form = form_of(questions[0], engine.tokenizer, writing.max_tokens) if structured else None
         texts = writing.texts(engine, run.book, regex=form)
@@ -92,7 +92,7 @@ def filter_file(
         write_parts(output, done[-1].kept, done)
     tell(done, f"What each stage left of {path.name}", plot, PUBLISHED if names == PIPELINE else ())
     tell_texts(filters.texts)
-    say(f"evolved: {output}", f"dropped: {beside(output, 'dropped')}")
+    say(f"evolved: {output}", f"dropped: {part_beside(output, 'dropped')}")
     if plot is not None:
         say(f"plot: {plot}")
     check_left(output, done[-1].kept, "fewer --stages, or a larger --model")
@@ -109,8 +109,9 @@ def validate_file(
     run_options: RunOptions,
 ) -> None:
     """Ask a judge about what `evolve filter` kept in `path` and dropped beside it."""
-    stages = stages_of(_read_part(path), _read_part(dropped or beside(path, "dropped")))
-    with stage_run("the rationales", path, output, run_options, others=()) as run:
+    dropped = dropped or part_beside(path, "dropped")
+    stages = stages_of(_read_part(path), _read_part(dropped))
+    with stage_run("the rationales", path, output, run_options, others=(), reads=[dropped]) as run:
         engine = run.open()
         sampling = writing.sampling if mode == "reasoned" else None
         how: dict[str, Any] = {"mode": mode, "journal": run.book, "sampling": sampling, "attempts": writing.attempts}

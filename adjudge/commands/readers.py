@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from adjudge.commands.output import check_new, check_output
 from adjudge.commands.resumable import check_paths
 from adjudge.commands.run_options import RunOptions
-from adjudge.commands.stage_run import beside, check_beside, check_left, stage_run, write_parts
+from adjudge.commands.stage_run import check_beside, check_left, part_beside, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import PERSE, Aspect, parse_aspects
@@ -39,12 +40,13 @@ def anonymise_file(
         texts = writing.texts(run.open(), run.book, SCHEMA)
         made = anonymise(texts, rows, language)
         maps = {one.columns["plot"]: one.names for one in made.kept}
-        write_stage(beside(output, "names"), ({"plot": plot, "names": names} for plot, names in maps.items()))
+        write_stage(part_beside(output, "names"), ({"plot": plot, "names": names} for plot, names in maps.items()))
         write_parts(output, [one.columns for one in made.kept], [made])
     tell([made], f"Rows of {path.name} with new names")
     tell_texts(texts)
+    names = sum(map(len, maps.values()))
     print(
-        f"{counted(len(maps), 'plot')}, {counted(sum(map(len, maps.values())), 'name')}: {beside(output, 'names')}",
+        f"{counted(len(maps), 'plot')}, {counted(names, 'name')}: {part_beside(output, 'names')}",
         f"rows: {output}",
         sep="\n",
     )
@@ -72,10 +74,12 @@ def summarise_file(
     check_left(output, made.kept, "more --words or --attempts, or a larger --model")
 
 
-def group_file(path: Path, output: Path, *, rules: Mapping[str, Any], aspects: str | None, plot: Path | None) -> None:
+def group_file(
+    path: Path, output: Path, *, rules: Mapping[str, Any], aspects: str | None, plot: Path | None, overwrite: bool
+) -> None:
     """Group the reviews of `path` into questions."""
     check_picture(plot)
-    _check_output("the reviews", path, output, plot=plot)
+    _check_files("the reviews", path, output, overwrite, plot)
     chosen = _aspects(aspects)
     grouped = _grouped(read_reviews(path, chosen), rules, chosen)
     _write(output, grouped.questions, grouped.stages)
@@ -92,9 +96,11 @@ def group_file(path: Path, output: Path, *, rules: Mapping[str, Any], aspects: s
     check_left(output, grouped.questions, "a lower --least or --k")
 
 
-def instruct_file(path: Path, output: Path, *, split: str, k: int | None, texts: bool, aspects: str | None) -> None:
+def instruct_file(
+    path: Path, output: Path, *, split: str, k: int | None, texts: bool, aspects: str | None, overwrite: bool
+) -> None:
     """Write rows to tune on from the questions of `path`."""
-    _check_output("the questions", path, output)
+    _check_files("the questions", path, output, overwrite)
     made = tuning_rows(read_questions(path), split=split, k=k, texts=texts, aspects=_aspects(aspects))
     _write(output, made.rows, made.stages)
     tell(made.stages, f"Questions of {path.name} to tune on")
@@ -111,10 +117,15 @@ def _grouped(
     return group_choices(choices, Rules.choices(**rules), aspects)
 
 
-def _check_output(what: str, path: Path, output: Path, **others: Path | None) -> None:
-    """Refuse an output, or a file beside it, that is the input or cannot be written."""
-    check_paths(what, path, output, "resume", **others)
-    check_beside(path, output, "dropped")
+def _check_files(what: str, path: Path, output: Path, overwrite: bool, plot: Path | None = None) -> None:
+    """Refuse an output, a file beside it or a plot that is the input, cannot be written, or is there already."""
+    check_paths(what, path, output, plot=plot)
+    check_output(output, overwrite)
+    plots = () if plot is None else (plot,)
+    check_beside([path, *plots], output, "dropped")
+    if not overwrite:
+        for written in (part_beside(output, "dropped"), *plots):
+            check_new(written)
 
 
 def _write(output: Path, rows: Sequence[Any], stages: Sequence[Passed[Any]]) -> None:

@@ -13,10 +13,11 @@ from rich.text import Text
 from adjudge.commands.output import check_lines, make_folder_of
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
-from adjudge.commands.stage_run import beside, stage_run
+from adjudge.commands.stage_run import part_beside, stage_run
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.sampling import Sampling
+from adjudge.rewards.judges.kinds import files_of
 from adjudge.rewards.judges.published_rubrics import open_rubric
 from adjudge.rewards.judges.retrieval import EngineEmbedder
 from adjudge.rewards.judges.rubric_scoring import Form
@@ -53,7 +54,7 @@ def mine_file(
         raise AdjudgeError("no answers are written without the filter: give the questions some, or leave --items out")
     if items is not None:
         check_lines(items)
-    stages, dropped = output.with_name(f"{output.stem}.stages"), beside(output, "dropped")
+    stages, dropped = output.with_name(f"{output.stem}.stages"), part_beside(output, "dropped")
     with stage_run("the questions", path, output, run_options, items=items) as run:
         if "rubrics" in mining.without:
             rows = fixed_rows(questions)
@@ -104,7 +105,8 @@ def compare_file(
     items = {row.place: item_of(row, number, ("rubric",)) for number, row in enumerate(rows, 1)}
     labels = [_label(row, label) for row in rows]
     check_schemes(schemes, items, general, form)
-    with stage_run("the items", path, output, run_options, others=()) as run:
+    reads = files_of({} if rubric is None else {"rubric": rubric}).values()
+    with stage_run("the items", path, output, run_options, others=(), reads=[*reads]) as run:
         verdicts = judge_schemes(
             run.open(),
             list(items.values()),

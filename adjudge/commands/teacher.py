@@ -15,7 +15,7 @@ from rich.console import Console
 
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import Source
-from adjudge.commands.stage_run import beside, check_stages, stage_run, write_parts
+from adjudge.commands.stage_run import check_stages, part_beside, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
@@ -104,8 +104,8 @@ def teacher_file(
     if found:
         _show(found)
     else:
-        say(f"adjudge: nothing in {output} is scored: {beside(output, 'dropped')} says why", stderr=True)
-    say(f"scored: {output}", f"dropped: {beside(output, 'dropped')}")
+        say(f"adjudge: nothing in {output} is scored: {part_beside(output, 'dropped')} says why", stderr=True)
+    say(f"scored: {output}", f"dropped: {part_beside(output, 'dropped')}")
 
 
 def _written(

@@ -58,6 +58,13 @@ def test_rank_writes_a_line_for_each_group_and_a_table(run: Run) -> None:
     assert "⟨U+001B⟩[2J[red]" in result.stdout
 
 
+def test_another_run_that_is_gone_on_from_is_said(run: Run) -> None:
+    assert run("g.jsonl", *SHORT).exit_code == 0
+    assert run("g.jsonl", *SHORT, "--resume").stderr == ""
+    other = run("g.jsonl", *SHORT, "--resume", "--ranking", "borda")
+    assert "the run that this one goes on from had other options; adjudge replay g.ranks.jsonl.jour" in other.stderr
+
+
 def test_ranks_say_who_is_first_and_equals_share_one(run: Run) -> None:
     assert run("g.jsonl", *SHORT).exit_code == 0
     sea, _, alone = read_lines("g.ranks.jsonl")
