@@ -92,9 +92,11 @@ def bench_judges(
         outcomes.append(run_trial(trial, trial.read(folder), engine, minutes))
         if output is not None:
             write_outcomes(output, outcomes, model, describe_machine(engine.runner.device))
+    if not outcomes:
+        raise AdjudgeError(f"no judge was run: name a --model that {', '.join(trial.judge for trial in here)} can ask")
     console.print(table_of(outcomes))
     console.print(describe_machine(choose_device(device)), highlight=False)
-    if output is not None and outcomes:
+    if output is not None:
         say(f"written: {output}")
 
 

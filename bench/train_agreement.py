@@ -64,10 +64,11 @@ def bench_trained(folder: Path, *, device: str, dtype: str, pairs: int, output: 
     lines = list(trained_lines(run, opened, pairs))
     kind = "preferences" if isinstance(run.recipe, PreferenceRecipe) else "scores"
     title = f"agreement with people's {kind}, held-out prompts, 95 % intervals over prompts"
+    if output is not None:  # before anything is printed
+        write_lines(output, lines)
     open_console(140).print(agreement_table(lines, title))
     say(*reasons(lines))
     if output is not None:
-        write_lines(output, lines)
         say(f"table: {output}")
 
 

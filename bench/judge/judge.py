@@ -130,6 +130,8 @@ def _compare(engines: Mapping[str, Engine], questions: Questions, repeats: int, 
     agreement: Callable[[Runs, Sequence[Answer]], float]
     agreement = report.equal_texts if questions.writes else report.largest_difference
     found = {run.name: agreement(run, expected) for run in runs if not run.failure}
+    if output is not None:  # before anything is printed
+        write_rows(output, *report.comparison_rows(runs, questions, found))
     console = _console()
     console.print(report.comparison_table(runs, questions, found))
     pairs, asked = counted(questions.pairs, "pair"), len(questions.prompts)
@@ -150,8 +152,6 @@ def _compare(engines: Mapping[str, Engine], questions: Questions, repeats: int, 
         apart = [name for name, error in found.items() if not error <= AGREEMENT]
         console.print(f"scores differ by more than {AGREEMENT}: {', '.join(apart) or 'nowhere'}")
     _finish(console, [f"{run.name}: {run.failure}" for run in runs if run.failure] + models.absent, questions)
-    if output is not None:
-        write_rows(output, *report.comparison_rows(runs, questions, found))
 
 
 def _under_load(engines: Mapping[str, Engine], questions: Questions, rates: list[float], output: Path | None) -> None:
