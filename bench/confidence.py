@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from adjudge.bench.csv_table import write_rows
 from adjudge.bench.kernels.memory import peak_bytes
 from adjudge.bench.machine import describe_machine
-from adjudge.bench.measurement import write_rows
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError

@@ -15,8 +15,8 @@ from scipy import stats
 
 from adjudge.bench import samples
 from adjudge.bench.agreement.statistics import accuracy, coefficients
+from adjudge.bench.csv_table import write_rows
 from adjudge.bench.machine import describe_machine
-from adjudge.bench.measurement import write_rows
 from adjudge.bench.samples import Sample, draw
 from adjudge.bench.words import by_reason
 from adjudge.engine.devices import choose_device

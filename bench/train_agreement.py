@@ -14,7 +14,7 @@ from adjudge.bench.agreement import statistics
 from adjudge.bench.agreement.baselines import LENGTH, WORDS, apart, ridge, words
 from adjudge.bench.agreement.comparison import Line
 from adjudge.bench.agreement.tables import agreement_table, reasons
-from adjudge.bench.measurement import write_rows
+from adjudge.bench.csv_table import write_rows
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.kinds import kind_of, prepare

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from adjudge.bench.csv_table import write_rows
 from adjudge.bench.machine import describe_machine
-from adjudge.bench.measurement import write_rows
 from adjudge.bench.policy.bouts import Bout, Match, Referee, first_places, matches_of, repeated_places, subject_of
 from adjudge.bench.policy.policies import Policy, asked_of, base_of, policy_of
 from adjudge.bench.policy.report import COLUMNS, aspect_table, plot_wins, result_lines, result_rows, wins_table

@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from adjudge.bench.csv_table import write_rows
 from adjudge.bench.grpo.phases import Phases, StepTimes
 from adjudge.bench.grpo.report import COLUMNS, Need, Setting, result_lines, result_rows, result_table
 from adjudge.bench.grpo.variants import VARIANTS, Judging, Variant, chats
 from adjudge.bench.machine import describe_machine
-from adjudge.bench.measurement import write_rows
 from adjudge.engine import trie
 from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.devices import choose_device

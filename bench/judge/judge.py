@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from rich.console import Console
 
+from adjudge.bench.csv_table import write_rows
 from adjudge.bench.judge import report
 from adjudge.bench.judge.load import Load, arrivals, offer
 from adjudge.bench.judge.peer_models import PeerModels
@@ -22,7 +23,6 @@ from adjudge.bench.judge.questions import Questions, scoring_questions, writing_
 from adjudge.bench.judge.rounds import Runs, run_rounds
 from adjudge.bench.judge.services import services
 from adjudge.bench.machine import describe_machine
-from adjudge.bench.measurement import write_rows
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling

@@ -29,10 +29,10 @@ from adjudge.bench.kernels.limits import (
     attention_cases,
     head_cases,
 )
+from adjudge.bench.kernels.measurement import Measurement, read_measurements, write_measurements
 from adjudge.bench.kernels.predictions import predictions
 from adjudge.bench.kernels.report import plot_head
 from adjudge.bench.kernels.timing import Variant
-from adjudge.bench.measurement import Measurement, read_measurements, write_measurements
 from adjudge.engine.errors import AdjudgeError
 from adjudge.kernels import attention
 from adjudge.kernels.dispatch import BackendUnavailable
