@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import check_left, part_beside, stage_run, write_parts
@@ -28,7 +26,7 @@ from adjudge.training.evolve.validation import stages_of, validate, validation_t
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.pictures import check_picture
 from adjudge.training.stages import without_repeats, write_stage
-from adjudge.training.terminal import plain_table, say
+from adjudge.training.terminal import open_console, plain_table, say
 
 
 def synthesize_file(
@@ -121,7 +119,7 @@ def validate_file(
         if not any(row.rated or row.compared for row in rows):
             check_answered(reason for row in rows for reason in row.reasons)
         write_stage(output, rows)
-    Console().print(validation_table(rows, engine.name))
+    open_console(120).print(validation_table(rows, engine.name))
     say(f"validation: {output}")
 
 
@@ -152,4 +150,4 @@ def _show_strata(strata: Sequence[Strata]) -> None:
     for one in strata:
         cells = (f"{one.taken.get(scores, 0)}/{one.available.get(scores, 0)}" for scores in combinations)
         table.add_row(one.aspect, *cells)
-    Console(stderr=True).print(table)
+    open_console(120, stderr=True).print(table)

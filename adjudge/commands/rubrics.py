@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Console
 from rich.text import Text
 
 from adjudge.commands.output import check_lines, make_folder_of
@@ -31,7 +30,7 @@ from adjudge.training.rubrics.questions import Question, read_questions
 from adjudge.training.rubrics.schemes import SchemeRow, check_schemes, compare_schemes, judge_schemes
 from adjudge.training.rubrics.search import MeaningSearch, Search, WordSearch
 from adjudge.training.stages import read_stage, write_stage
-from adjudge.training.terminal import cell, plain_table, say
+from adjudge.training.terminal import cell, open_console, plain_table, say
 
 
 def mine_file(
@@ -183,4 +182,4 @@ def _show_schemes(rows: Sequence[SchemeRow], title: str) -> None:
             f"{row.shared} of {row.rows}",
             why or "0",
         )
-    Console().print(table)
+    open_console(120).print(table)

@@ -73,3 +73,12 @@ def test_it_says_its_version_and_its_help_by_a_letter() -> None:
 
 def test_the_models_are_told(run: Run) -> None:
     assert "smollm2-135m" in run("models").stdout
+
+
+@pytest.mark.parametrize("command", [("models",), ("prompts",), ("train", "presets")], ids=" ".join)
+def test_a_table_in_a_pipe_is_not_cut_to_a_terminals_width(
+    run: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(*command).stdout
+    monkeypatch.setenv("COLUMNS", "30")
+    assert run(*command).stdout == whole and "…" not in whole
