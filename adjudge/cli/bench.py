@@ -73,7 +73,9 @@ def bench_judge(
     limit: Annotated[
         int | None, typer.Option(help="Pairs to measure (default: 4; 1 to write; under load as needed).", min=1)
     ] = None,
-    repeats: Annotated[int, typer.Option(help="Runs of each variant; the median counts.", min=1)] = 3,
+    repeats: Annotated[
+        int | None, typer.Option(help="Runs of each variant; the median counts (not --load; default: 3).", min=1)
+    ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(help="Tokens of each text to write (--mode generate; default: 16).", min=1)
     ] = None,
@@ -290,7 +292,7 @@ def bench_kernels(
     """Check the kernels against float64, then time them beside their peers and the limits of this machine."""
     from adjudge.bench.kernels.kernels import bench_kernels as run
 
-    _check_output(output)
+    _check_output(output, *([] if earlier is None else [earlier]))
     run(
         kernels=kernels,
         sizes=sizes,

@@ -42,6 +42,7 @@ from adjudge.rewards.rows import Row
 from adjudge.rewards.run import run_of
 from adjudge.rewards.wire import item_of, json_line
 from adjudge.training.bare_model import BareModel
+from adjudge.training.terminal import say
 from adjudge.training.unanswered import UnansweredEngine
 
 
@@ -159,6 +160,8 @@ def _bare_model(study: Study) -> Iterator[tuple[()] | tuple[BareModel, Journal]]
     """The judge's model without its adapter, and what it was asked before; () of a server's and of a reward model."""
     source = study.source
     if source.url is not None or study.judge == "scalar":
+        what = "a reward model" if source.url is None else "a model behind a server"
+        say(f"adjudge: without how likely the bare model finds the texts, which {what} does not tell", stderr=True)
         yield ()
         return
     path = study.folder / "likelihoods.journal"

@@ -18,7 +18,7 @@ from adjudge.training.attrition import tell
 from adjudge.training.pictures import check_picture
 from adjudge.training.readers.grouping import Grouped, Rules, group_choices, group_reviews
 from adjudge.training.readers.names import SCHEMA
-from adjudge.training.readers.questions import read_questions
+from adjudge.training.readers.questions import RatingQuestion, read_questions
 from adjudge.training.readers.reviews import PlotChoice, PlotReview, read_reviews
 from adjudge.training.readers.tuning import tuning_rows
 from adjudge.training.readers.writing import anonymise, read_plots, summarise
@@ -81,7 +81,9 @@ def group_file(
     check_picture(plot)
     _check_files("the reviews", path, output, overwrite, plot)
     chosen = _aspects(aspects)
-    grouped = _grouped(read_reviews(path, chosen), rules, chosen)
+    reviews = read_reviews(path, chosen)
+    check_aspects(aspects, reviews)
+    grouped = _grouped(reviews, rules, chosen)
     _write(output, grouped.questions, grouped.stages)
     tell(grouped.stages, f"What each stage left of the reviews in {path.name}", plot)
     sides = Counter(question.split for question in grouped.questions)
@@ -101,10 +103,18 @@ def instruct_file(
 ) -> None:
     """Write rows to tune on from the questions of `path`."""
     _check_files("the questions", path, output, overwrite)
-    made = tuning_rows(read_questions(path), split=split, k=k, texts=texts, aspects=_aspects(aspects))
+    questions = read_questions(path)
+    check_aspects(aspects, questions)
+    made = tuning_rows(questions, split=split, k=k, texts=texts, aspects=_aspects(aspects))
     _write(output, made.rows, made.stages)
     tell(made.stages, f"Questions of {path.name} to tune on")
     say(f"{counted(len(made.rows), 'row')}: {output}")
+
+
+def check_aspects(aspects: str | None, rows: Sequence[object]) -> None:
+    """Refuse aspects of rows that are ratings, of a plot as a whole; raises AdjudgeError."""
+    if aspects is not None and isinstance(rows[0], PlotReview | RatingQuestion):
+        raise AdjudgeError("--aspects are of choices, and these are ratings of whole plots: leave it out")
 
 
 def _grouped(

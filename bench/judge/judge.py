@@ -38,8 +38,8 @@ Mode = Literal["score", "generate"]
 AGREEMENT = 1e-3
 """How far a variant's log-probabilities may be from one prompt at a time in float32."""
 PAIRS: dict[Mode, int] = {"score": 4, "generate": 1}
-TOKENS, REQUESTS = 16, 24
-"""Of a text, and at each rate, where nothing else is said."""
+TOKENS, REQUESTS, REPEATS = 16, 24, 3
+"""Of a text, at each rate, and of each variant, where nothing else is said."""
 SHARES = (0.3, 0.6, 0.9)
 """Of the requests a second that adjudge answers when all come at once: the rates of a load, where none are given."""
 
@@ -75,7 +75,7 @@ def bench_judge(
     mode: Mode = "score",
     load: bool = False,
     limit: int | None = None,
-    repeats: int = 3,
+    repeats: int | None = None,
     max_tokens: int | None = None,
     rates: str | None = None,
     requests: int | None = None,
@@ -89,6 +89,8 @@ def bench_judge(
     asked, switches = _rates(rates), _switches(also)
     if (asked or requests) and not load:
         raise AdjudgeError(f"--{'rates' if asked else 'requests'} is for a load: add --load, or leave it out")
+    if repeats and load:
+        raise AdjudgeError("--repeats is for the table without a load: leave it out")
     if max_tokens and mode != "generate":
         raise AdjudgeError("--max-tokens is for texts: add --mode generate, or leave it out")
     count = requests or REQUESTS
@@ -117,7 +119,7 @@ def bench_judge(
             )
         _under_load(engines, questions.first(count), asked, output)
     else:
-        _compare(engines, questions, repeats, output)
+        _compare(engines, questions, repeats or REPEATS, output)
 
 
 def _compare(engines: Mapping[str, Engine], questions: Questions, repeats: int, output: Path | None) -> None:

@@ -67,8 +67,14 @@ def bench_kernels(
 ) -> None:
     """Measure, or predict, or read earlier results; print tables and the proposed dispatch, write CSV and plot."""
     console = open_console(200)
-    if only is not None and (predict is not None or earlier is not None):
-        raise AdjudgeError("--only chooses what is measured: leave it out where nothing is")
+    if predict is not None or earlier is not None:
+        usual = (
+            *(("only", only, None), ("kernels", kernels, "all"), ("sizes", sizes, "auto"), ("rounds", rounds, 9)),
+            *(("device", device, "auto"), ("dtype", dtype, "auto"), ("no-compile", compiled, True)),
+        )
+        for name, value, default in usual:
+            if value != default:
+                raise AdjudgeError(f"--{name} is for what is measured: leave it out where nothing is")
     if earlier is not None and predict is not None:
         raise AdjudgeError("--predict computes and --from reads: leave one out")
     if output is not None and output.suffix == ".png":

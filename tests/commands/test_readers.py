@@ -167,6 +167,14 @@ def test_a_full_disk_is_told_in_one_sentence(run: Run, monkeypatch: pytest.Monke
     assert isinstance(result.exception, AdjudgeError) and "items.jsonl (No space left" in str(result.exception)
 
 
+def test_ratings_have_no_aspects_to_choose(run: Run) -> None:
+    passed(run("group", "r.jsonl", "-o", "items.jsonl"))
+    for group, command in (("readers", "group"), ("readers", "instruct"), ("bench", "personal-studies")):
+        path = "r.jsonl" if command == "group" else "items.jsonl"
+        refused = run(command, path, "-o", "o.jsonl", "--aspects", "ending", group=group)
+        assert str(refused.exception) == "--aspects are of choices, and these are ratings of whole plots: leave it out"
+
+
 def test_a_file_that_breaks_off_is_refused(run: Run) -> None:
     Path("r.jsonl").write_text(Path("r.jsonl").read_text()[:-5])
     result = run("group", "r.jsonl")

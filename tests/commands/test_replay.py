@@ -242,6 +242,7 @@ def test_what_cannot_be_replayed_is_one_sentence(run: Run) -> None:
         db.execute("CREATE TABLE verdicts (key TEXT PRIMARY KEY, verdict BLOB NOT NULL, written REAL NOT NULL)")
     assert "no record of a run" in mistake(run("replay", "old.journal"))
     done(run(*RUNS["items"], "-o", "v.jsonl", *TINY))
+    assert "leave out all options but" in mistake(run("replay", ".", "--columns", "prompt=question"))
     assert "v.jsonl is both the run and the output" in mistake(run("replay", "v.jsonl", "-o", "v.jsonl"))
     assert "is both the output and the report" in mistake(run("replay", "v.jsonl", "-o", "x", "--report", "x"))
     rubric = ("replay", "v.jsonl", "--rubric", "r.toml")

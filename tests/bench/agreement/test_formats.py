@@ -237,6 +237,11 @@ def test_our_own_rows_and_labels_are_read_and_a_scale_may_be_given(tmp_path: Pat
     own = write_lines(tmp_path / "o.jsonl", {"prompt": "P", "response": "R", "scores": {"Wit": [7, 9]}, "id": "x"})
     (row,) = load([own], scale=(1, 10)).rows
     assert row.scores == {"wit": (7, 9)}
+    with pytest.raises(AdjudgeError, match="--characters is for HoWToBench, and o.jsonl is of another format"):
+        load([own], characters=9)
+    pairs = write_lines(tmp_path / "p.jsonl", {"prompt": "P", "story_a": "A", "story_b": "B", "expected": "a"})
+    with pytest.raises(AdjudgeError, match="--scale is of scores, and p.jsonl has pairs: leave it out"):
+        load([pairs], scale=(1, 10))
     with pytest.raises(AdjudgeError, match=r'line 1 of o.jsonl: "wit" is 7, outside the scale of o, 1 to 5'):
         load([own])
     labelled = load([write_lines(tmp_path / "l.jsonl", {"query": "Q", "response": "R", "label": 1})])

@@ -160,6 +160,8 @@ def test_mistakes_are_named_before_anything_is_measured(pairs: Path) -> None:
     ):
         with pytest.raises(AdjudgeError, match=f"--{option} is for {place}, or leave it out"):
             bench_judge(pairs, model=TINY, **given)  # type: ignore[arg-type]
+    with pytest.raises(AdjudgeError, match="--repeats is for the table without a load: leave it out"):
+        bench_judge(pairs, model=TINY, load=True, repeats=3)
     with pytest.raises(AdjudgeError, match="is the table, and the plot stands beside it"):
         bench_judge(pairs, model=TINY, load=True, output=Path("x.png"))
 
