@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 
+from adjudge.bench.csv_table import write_rows
 from adjudge.bench.kernels.memory import peak_bytes
 from adjudge.bench.machine import describe_machine
-from adjudge.bench.measurement import write_rows
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
@@ -29,7 +28,7 @@ from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.seeds import read_stories, sample_questions
 from adjudge.training.progress import bar
 from adjudge.training.stages import read_stage, write_stage
-from adjudge.training.terminal import plain_table, say
+from adjudge.training.terminal import open_console, plain_table, say
 
 ONE = Sampling(max_tokens=1, temperature=0.0, logprobs=MAX_ALTERNATIVES)
 """Scoring by generation: one token, and the most probable ones there as far as servers tell them."""
@@ -123,8 +122,7 @@ def bench_confidence(
         progress.update(task, description="generating")
         other = _measured("generation", engine, generated, len(wanted), advance)
     compared = compare(rationales, places, ours.decisions, other.decisions)
-    _show(rationales, [ours, other], compared)
-    if output is not None:
+    if output is not None:  # before anything is printed
         machine, *decided, kept, kept_generating = (
             describe_machine(engine.runner.device),
             *msgspec.structs.astuple(compared),
@@ -138,6 +136,7 @@ def bench_confidence(
             for one, passed in ((ours, kept), (other, kept_generating))
         ]
         write_rows(output, HEADER, rows)
+    _show(rationales, [ours, other], compared)
 
 
 def load_rationales(path: Path, limit: int) -> list[Rationale]:
@@ -243,7 +242,7 @@ def _show(rationales: Sequence[Rationale], measured: Sequence[Measured], compare
         table.add_row(
             one.name, f"{one.seconds:.1f}", *(f"{rate:,.0f}" for rate in rates), f"{one.peak / 2**20:.1f}", str(kept)
         )
-    console = Console(highlight=False)
+    console = open_console(120, highlight=False)
     console.print(table)
     console.print(
         f"decisions: {compared.equal} equal, {compared.other} other; where generation did not report every label:"

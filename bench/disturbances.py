@@ -16,8 +16,8 @@ from rich.text import Text
 
 from adjudge.bench.agreement.resampling import Estimate
 from adjudge.bench.agreement.statistics import share
+from adjudge.bench.csv_table import write_rows
 from adjudge.bench.machine import describe_machine
-from adjudge.bench.measurement import write_rows
 from adjudge.bench.words import percent, span
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError

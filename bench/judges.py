@@ -15,8 +15,8 @@ from scipy import stats
 
 from adjudge.bench import samples
 from adjudge.bench.agreement.statistics import accuracy, coefficients
+from adjudge.bench.csv_table import write_rows
 from adjudge.bench.machine import describe_machine
-from adjudge.bench.measurement import write_rows
 from adjudge.bench.samples import Sample, draw
 from adjudge.bench.words import by_reason
 from adjudge.engine.devices import choose_device
@@ -92,9 +92,11 @@ def bench_judges(
         outcomes.append(run_trial(trial, trial.read(folder), engine, minutes))
         if output is not None:
             write_outcomes(output, outcomes, model, describe_machine(engine.runner.device))
+    if not outcomes:
+        raise AdjudgeError(f"no judge was run: name a --model that {', '.join(trial.judge for trial in here)} can ask")
     console.print(table_of(outcomes))
     console.print(describe_machine(choose_device(device)), highlight=False)
-    if output is not None and outcomes:
+    if output is not None:
         say(f"written: {output}")
 
 

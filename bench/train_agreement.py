@@ -14,7 +14,7 @@ from adjudge.bench.agreement import statistics
 from adjudge.bench.agreement.baselines import LENGTH, WORDS, apart, ridge, words
 from adjudge.bench.agreement.comparison import Line
 from adjudge.bench.agreement.tables import agreement_table, reasons
-from adjudge.bench.measurement import write_rows
+from adjudge.bench.csv_table import write_rows
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.kinds import kind_of, prepare
@@ -64,10 +64,11 @@ def bench_trained(folder: Path, *, device: str, dtype: str, pairs: int, output: 
     lines = list(trained_lines(run, opened, pairs))
     kind = "preferences" if isinstance(run.recipe, PreferenceRecipe) else "scores"
     title = f"agreement with people's {kind}, held-out prompts, 95 % intervals over prompts"
+    if output is not None:  # before anything is printed
+        write_lines(output, lines)
     open_console(140).print(agreement_table(lines, title))
     say(*reasons(lines))
     if output is not None:
-        write_lines(output, lines)
         say(f"table: {output}")
 
 

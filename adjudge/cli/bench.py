@@ -19,7 +19,7 @@ from adjudge.cli.options import (
     Dtype,
     Form,
     JudgeAspects,
-    JudgeModel,
+    JudgeModelHere,
     Language,
     Layout,
     Model,
@@ -73,7 +73,9 @@ def bench_judge(
     limit: Annotated[
         int | None, typer.Option(help="Pairs to measure (default: 4; 1 to write; under load as needed).", min=1)
     ] = None,
-    repeats: Annotated[int, typer.Option(help="Runs of each variant; the median counts.", min=1)] = 3,
+    repeats: Annotated[
+        int | None, typer.Option(help="Runs of each variant; the median counts (not --load; default: 3).", min=1)
+    ] = None,
     max_tokens: Annotated[
         int | None, typer.Option(help="Tokens of each text to write (--mode generate; default: 16).", min=1)
     ] = None,
@@ -156,7 +158,7 @@ def bench_probe(
     scheme: Scheme = None,
     principles: Principles = None,
     language: Language = None,
-    model: Annotated[str | None, typer.Option(help=f"As in `adjudge models` (default: {DEFAULT_JUDGE}).")] = None,
+    model: JudgeModelHere = None,
     adapter: Adapter = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -242,10 +244,10 @@ def bench_grpo(
     from adjudge.commands.train import need_extras
 
     _check_example(data, EXAMPLE_PROMPTS)
+    _check_output(output, data)
     need_extras()
     from adjudge.bench.grpo.grpo import bench_grpo as run
 
-    _check_output(output)
     run(
         data,
         model=model,
@@ -290,7 +292,7 @@ def bench_kernels(
     """Check the kernels against float64, then time them beside their peers and the limits of this machine."""
     from adjudge.bench.kernels.kernels import bench_kernels as run
 
-    _check_output(output)
+    _check_output(output, *([] if earlier is None else [earlier]))
     run(
         kernels=kernels,
         sizes=sizes,
@@ -339,9 +341,12 @@ def bench_confidence(
     with an empty cache. Peak memory is that of tensors beyond the weights and the cache.
     """
     from adjudge.bench.confidence import bench_confidence as run
+    from adjudge.commands.output import check_lines
 
     _check_output(output, rationales)
-    _check_output(keep, rationales)
+    _check_output(keep, rationales, *([] if output is None else [output]))
+    if keep is not None:
+        check_lines(keep)
     run(rationales, model=model, limit=limit, device=device, dtype=dtype, output=output, keep=keep)
 
 
@@ -360,7 +365,7 @@ def bench_disturbances(
     sentences: Annotated[int, typer.Option(help="Judge the first so many of a story.", min=3)] = 12,
     seed: Annotated[int, typer.Option(help="Another seed draws other stories and changes.")] = 0,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write the table as CSV.")] = None,
-    model: JudgeModel = None,
+    model: JudgeModelHere = None,
     adapter: Adapter = None,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -376,8 +381,11 @@ def bench_disturbances(
     from adjudge.bench.disturbances import bench_disturbances as run
     from adjudge.bench.disturbances import journal_of
     from adjudge.commands.resumable import alone, keeping
+    from adjudge.commands.source import check_fit
 
     _check_output(output, stories)
+    model = model or usual_model(DEFAULT_JUDGE, adapter)
+    check_fit(model, adapter, "pointwise", {"aspects": aspects})
     with ExitStack() as held:
         if output is not None:
             book = journal_of(output)
@@ -385,7 +393,7 @@ def bench_disturbances(
             held.enter_context(keeping(book, lambda: f"what was judged is in {book}", "run it again to go on"))
         run(
             stories,
-            model=model or usual_model(DEFAULT_JUDGE, adapter),
+            model=model,
             adapter=adapter,
             aspects=aspects,
             text=text,

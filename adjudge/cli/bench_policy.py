@@ -105,7 +105,6 @@ def bench_policy(
     """
     from adjudge.commands.bench_policy import evaluate_policies
     from adjudge.engine.sampling import Sampling
-    from adjudge.rewards.judges.kinds import usual
     from adjudge.rewards.specification import EngineSpec
 
     given = {"aspects": aspects, "rubric": rubric, "scheme": scheme, "principles": principles, "mode": mode}
@@ -121,7 +120,7 @@ def bench_policy(
         prompts,
         output,
         base=base,
-        judge=judge or usual(model, options),
+        judge=judge,
         options=options,
         spec=EngineSpec(model, adapter=adapter, **where),
         samples=samples,

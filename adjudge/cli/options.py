@@ -52,6 +52,10 @@ JudgeModel = Annotated[
         " server's only one)."
     ),
 ]
+JudgeModelHere = Annotated[
+    str | None,
+    model_option(help=f"As in `adjudge models` (default: {DEFAULT_JUDGE}; under --adapter {DEFAULT_MODEL})."),
+]
 WriterModel = Annotated[
     str | None,
     model_option(help=f"As in `adjudge models` (default: {DEFAULT_MODEL}; with --url the server's only one)."),
@@ -62,7 +66,7 @@ TokenizerName = Annotated[
     str | None,
     _server(
         "--tokenizer",
-        help="Whose tokenizer the server at --url has, as in --model (default: that of its model's name).",
+        help="Whose tokenizer the server at --url has, as in `adjudge models` (default: that of its model's name).",
     ),
 ]
 MaxContext = Annotated[
@@ -146,7 +150,7 @@ Scheme = Annotated[
 Principles = Annotated[Path | None, _of_some(help="TOML, JSON or plain lines of principles (principle).")]
 Examples = Annotated[
     Path | None,
-    _of_some(help="JSONL of good texts to compare with: prompt, response (debate; a --url must embed)."),
+    _of_some(help="JSONL of good texts to compare with: prompt, response (debate; a server must embed)."),
 ]
 Without = Annotated[
     str | None,

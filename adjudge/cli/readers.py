@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from adjudge.cli.groups import RunToWrite, with_groups, written
-from adjudge.cli.options import Plot, ReaderAspects, beside, output_beside
+from adjudge.cli.options import OverwriteFile, Plot, ReaderAspects, beside, output_beside
 from adjudge.commands.writing_options import Writing
 
 readers = typer.Typer(help="Prepare the reviews of single readers for judges of their taste.", no_args_is_help=True)
@@ -90,6 +90,7 @@ def readers_group(
     aspects: ReaderAspects = None,
     seed: Annotated[int, typer.Option(help="Another seed draws others.")] = 0,
     plot: Plot = None,
+    overwrite: OverwriteFile = False,
 ) -> None:
     """Group reviews by reader into questions for `adjudge judge --judge personal`, split by reader.
 
@@ -111,6 +112,7 @@ def readers_group(
         rules={**rules, "budget": budget, "test": test, "seed": seed},
         aspects=aspects,
         plot=plot,
+        overwrite=overwrite,
     )
 
 
@@ -126,6 +128,7 @@ def readers_instruct(
         Literal["texts"] | None, typer.Option(help="texts: show earlier plots and scores only, no review texts.")
     ] = None,
     aspects: ReaderAspects = None,
+    overwrite: OverwriteFile = False,
 ) -> None:
     """Write rows for `adjudge train sft` (preset "perse"): the judge's own question, and what the reader said.
 
@@ -142,4 +145,5 @@ def readers_instruct(
         k=k,
         texts=without is None,
         aspects=aspects,
+        overwrite=overwrite,
     )

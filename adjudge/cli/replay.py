@@ -69,7 +69,7 @@ def replay(
         if list_:
             list_steps(source)
             return
-        if rows is not None or run is not None or changes or report is not None:
+        if any(given is not None for given in (rows, columns, run, report)) or changes:
             raise AdjudgeError(
                 "the rewards of a training run are replayed as they were: leave out all options but --output,"
                 " --recipe, --step and --list"

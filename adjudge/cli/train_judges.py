@@ -11,7 +11,10 @@ from adjudge.cli.groups import EarlierRun, RunToJudge, with_groups, written
 from adjudge.cli.options import DEFAULT_MODEL, Device, Dtype, beside, output_beside
 from adjudge.cli.train import RunOutput, Seed
 from adjudge.commands.writing_options import Writing
+from adjudge.engine.errors import AdjudgeError
 
+WRITTEN = Writing(max_tokens=160, temperature=0.8, attempts=3, seed=0)
+"""How the writer of `train teacher` writes, where nothing else is said."""
 Rows = Annotated[
     Path | None, typer.Option(help="JSONL, JSON, CSV or Parquet of judged rows, in the place of the recipe's own.")
 ]
@@ -110,7 +113,7 @@ def train_teacher(
         float, typer.Option(help="Weight of that gain beside the judge's score; 0: the judge alone.", min=0.0)
     ] = 1.3,
     *,
-    writing: Annotated[Writing, written(160, 0.8)],
+    writing: Annotated[Writing, written(WRITTEN.max_tokens, WRITTEN.temperature)],
     run_options: RunToJudge,
 ) -> None:
     """Have a small model go on from the first sentences of stories, well and badly, and a teacher score what it wrote.
@@ -122,6 +125,8 @@ def train_teacher(
     `adjudge train house` learns such texts as far as its recipe says (`scored` under `[excerpts]`). What a row has in
     `scored` already is left out; without --writer, it is those texts that are scored anew, uncut.
     """
+    if writer is None and writing != WRITTEN:
+        raise AdjudgeError("how texts are written is the writer's matter: name one with --writer, or leave it out")
     from adjudge.commands.teacher import teacher_file
 
     teacher_file(

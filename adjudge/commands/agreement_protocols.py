@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.bench.agreement import protocols
-from adjudge.bench.agreement.dataset import DataSet, line_of
+from adjudge.bench.agreement.dataset import DataSet, judged_row
 from adjudge.commands.agreement_study import Found, Study, all_scores, judge_texts
 from adjudge.commands.judge import Judged
 from adjudge.commands.resumable import ANOTHER_FOLDER
@@ -30,7 +30,7 @@ def evolvr(study: Study) -> Found:
     sizes = [size for size in protocols.PARTNERS if size < len(dataset.rows)]
     if left_out := [size for size in protocols.PARTNERS if size not in sizes]:
         print(f"left out, for want of texts: N = {', '.join(map(str, left_out))}", file=sys.stderr)
-    rows = [line_of(row) for row in dataset.rows]
+    rows = [judged_row(row) for row in dataset.rows]
     alone = msgspec.structs.replace(study, options={**study.options, "partners": 0})
     judge_texts(alone, rows, "verdicts-0.jsonl")
     most = msgspec.structs.replace(
@@ -50,7 +50,7 @@ def tree(study: Study) -> Found:
     A text that had no time for a question abstains in each.
     """
     dataset = _of_texts(study, "tree")
-    rows = [line_of(row) for row in dataset.rows]
+    rows = [judged_row(row) for row in dataset.rows]
     judged = judge_texts(study, rows)
     kept = {name: value for name, value in study.options.items() if name in KINDS["rubric"].options}
     options = {**kept, "rubric": "writing", "language": "en"}
@@ -77,7 +77,7 @@ def tree(study: Study) -> Found:
 def qurl(study: Study) -> Found:
     """The same rubrics scored in three ways, and six fixed dimensions; a scheme that does not fit says why."""
     dataset = _of_texts(study, "qurl")
-    rows = [line_of(row) for row in dataset.rows]
+    rows = [judged_row(row) for row in dataset.rows]
     plain = [{name: value for name, value in row.items() if name != "checklist"} for row in rows]
     runs = {scheme: (rows, {**study.options, "scheme": scheme}) for scheme in ("fixed", "free", "binary")}
     kept = {name: value for name, value in study.options.items() if name not in ("rubric", "scheme")}

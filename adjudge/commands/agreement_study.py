@@ -22,7 +22,7 @@ from adjudge.bench.agreement.comparison import (
     targets_of,
     whole_labels,
 )
-from adjudge.bench.agreement.dataset import OVERALL, DataSet, line_of
+from adjudge.bench.agreement.dataset import OVERALL, DataSet, judged_row
 from adjudge.bench.agreement.perplexity import likelihood_choices, likelihood_scores
 from adjudge.bench.agreement.preferring import choices_between, choices_of, preference_lines, sureness
 from adjudge.bench.agreement.resampling import Bootstrap
@@ -42,6 +42,7 @@ from adjudge.rewards.rows import Row
 from adjudge.rewards.run import run_of
 from adjudge.rewards.wire import item_of, json_line
 from adjudge.training.bare_model import BareModel
+from adjudge.training.terminal import say
 from adjudge.training.unanswered import UnansweredEngine
 
 
@@ -91,7 +92,7 @@ def _texts(study: Study) -> Found:
         raise AdjudgeError(
             f"--judge {study.judge} compares pairs, and {dataset.name} has single texts: name pointwise or ensemble"
         )
-    judged = judge_texts(study, [line_of(row) for row in dataset.rows])
+    judged = judge_texts(study, [judged_row(row) for row in dataset.rows])
     scores = scores_of(study.judge, dataset, judged.verdicts)
     aspects = targets_of(dataset, scores)
     raters = [scores, length_scores(dataset, aspects)]
@@ -120,7 +121,7 @@ def _texts(study: Study) -> Found:
 
 def _pairs(study: Study) -> Found:
     dataset, how = study.dataset, study.how
-    rows = [line_of(row) for row in dataset.rows]
+    rows = [judged_row(row) for row in dataset.rows]
     if kind_of(named(study.judge, [Row("", rows[0])])).what == "pairs":
         judged = judge_texts(study, rows)
         choices = choices_of(study.judge, dataset, judged.verdicts)
@@ -159,6 +160,8 @@ def _bare_model(study: Study) -> Iterator[tuple[()] | tuple[BareModel, Journal]]
     """The judge's model without its adapter, and what it was asked before; () of a server's and of a reward model."""
     source = study.source
     if source.url is not None or study.judge == "scalar":
+        what = "a reward model" if source.url is None else "a model behind a server"
+        say(f"adjudge: without how likely the bare model finds the texts, which {what} does not tell", stderr=True)
         yield ()
         return
     path = study.folder / "likelihoods.journal"

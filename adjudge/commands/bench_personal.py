@@ -9,6 +9,7 @@ from typing import cast
 from adjudge.bench.machine import describe_machine
 from adjudge.bench.personal.personal import StudyLine
 from adjudge.bench.personal.studies import plan_of, sides_of, study, study_table, write_study
+from adjudge.commands.readers import check_aspects
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit
@@ -34,7 +35,9 @@ def study_file(
     run_options: RunOptions,
 ) -> None:
     """Study the questions of `path`; mistakes in it are found before the model is loaded."""
-    sides = sides_of(read_questions(path), limit)
+    questions = read_questions(path)
+    check_aspects(options.get("aspects"), questions)
+    sides = sides_of(questions, limit)
     plan = plan_of(ks, sides.asked, shuffles, seed)
     aspects = parse_aspects(options["aspects"], PERSE) if "aspects" in options else PERSE
     how = how_of(options)

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from adjudge.bench.csv_table import write_rows
 from adjudge.bench.machine import describe_machine
-from adjudge.bench.measurement import write_rows
 from adjudge.bench.policy.bouts import Bout, Match, Referee, first_places, matches_of, repeated_places, subject_of
 from adjudge.bench.policy.policies import Policy, asked_of, base_of, policy_of
 from adjudge.bench.policy.report import COLUMNS, aspect_table, plot_wins, result_lines, result_rows, wins_table
@@ -19,7 +19,7 @@ from adjudge.commands.output import check_apart, make_folder_of, open_output
 from adjudge.commands.resumable import ANOTHER_FOLDER, PUT_BACK, alone, check_answered, check_earlier, keeping
 from adjudge.commands.rows import check_rows
 from adjudge.commands.run_options import Earlier
-from adjudge.commands.source import check_fit, check_judge
+from adjudge.commands.source import Source, check_fit, check_judge
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
@@ -42,7 +42,7 @@ def evaluate_policies(
     output: Path,
     *,
     base: str | None,
-    judge: str,
+    judge: str | None,
     options: Options,
     spec: EngineSpec,
     samples: int,
@@ -72,6 +72,7 @@ def evaluate_policies(
             " --chat"
         )
     rows = [_plain(row, opening, n) for n, (row, opening) in enumerate(zip(rows, openings, strict=True), 1)]
+    judge = judge or Source(**msgspec.structs.asdict(spec)).usual_judge(options)
     open_judge = prepare(judge, options)
     check_fit(spec.model, spec.adapter, judge, options)
     check_rows(open_judge, rows, [subject_of(judge, row, n, options, "text", "text") for n, row in enumerate(rows)])
@@ -91,6 +92,9 @@ def evaluate_policies(
     with alone(journal, mend=ANOTHER_FOLDER), Journal(journal, mend=ANOTHER_FOLDER) as book:
         for written_to in (output / "verdicts.jsonl", output / "texts.jsonl"):
             check_earlier(written_to, book, earlier, lost=PUT_BACK)
+        served = spec.open() if spec.url is not None else None  # a server that is not there costs no earlier run
+        if served is not None and spec.model is None:  # its only one, whose name is known by now
+            check_fit(served.name, served.adapter, judge, options)
         if earlier == "overwrite":
             book.forget()
         with keeping(output / "texts.jsonl", lambda: f"{len(book)} texts and verdicts are kept"):
@@ -98,7 +102,7 @@ def evaluate_policies(
             own = {name: [text for text in texts if text.sample < samples] for name, texts in written.items()}
             _keep_texts(output / "texts.jsonl", written, rows, samples)
             matches = matches_of(rows, own, written[first.name], paired=samples, prompts=firsts)
-            engine = spec.open()
+            engine = served or spec.open()
             referee = Referee(open_judge(engine, book), judge, rows, options)
             bouts = _judge(referee, matches, output / "verdicts.jsonl", rows)
     places = set(firsts)  # each prompt counts once

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 from rich.text import Text
 
-from adjudge.bench.measurement import write_rows
+from adjudge.bench.csv_table import write_rows
 from adjudge.bench.tree.analyses import Cell, Judged, disturbance_cells, fluctuation_cells, length_cells
 from adjudge.bench.tree.figures import FLUCTUATION
 from adjudge.commands.output import check_apart, check_writable

@@ -11,10 +11,10 @@ import msgspec
 from adjudge.bench.reports.labels import label_lines
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
-from adjudge.commands.stage_run import beside, check_left, check_stages, stage_run
+from adjudge.commands.stage_run import check_left, check_stages, part_beside, stage_run
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.debate import DebateJudge
-from adjudge.rewards.judges.kinds import Options, prepare
+from adjudge.rewards.judges.kinds import Options, files_of, prepare
 from adjudge.rewards.judges.principle import PrincipleJudge, default_principles, read_principles
 from adjudge.rewards.label_agreement import LabelAgreement, compare_labels
 from adjudge.rewards.wire import verdict_record
@@ -43,18 +43,18 @@ def curate_pairs_file(
     rows = read_stage(path, needs=("prompt", "response"))
     candidates, open_judge = candidates_of(rows), prepare("debate", options)
     check_picture(plot)
-    others = ("verdicts.jsonl", "dropped.jsonl", "summary.json")
-    with stage_run("the texts", path, output, run_options, plot=plot, others=others) as run:
+    others, reads = ("verdicts.jsonl", "dropped.jsonl", "summary.json"), [*files_of(options).values()]
+    with stage_run("the texts", path, output, run_options, plot=plot, others=others, reads=reads) as run:
         engine = run.open()
         judge = cast(DebateJudge, open_judge(KeptEngine(engine, run.book), run.book))
         debated, verdicts = judge_candidates(judge, candidates)
         pairs, stages = make_pairs(debated.kept, rules)
         stages = [debated, *stages]
         write_stage(
-            beside(output, "verdicts.jsonl"),
+            part_beside(output, "verdicts.jsonl"),
             (verdict_record(verdict, row) for verdict, row in zip(verdicts, rows, strict=True)),
         )
-        write_stage(beside(output, "dropped.jsonl"), (drop for stage in stages for drop in stage.dropped))
+        write_stage(part_beside(output, "dropped.jsonl"), (drop for stage in stages for drop in stage.dropped))
         labels = [candidate.label for candidate in candidates]
         rulings = Rulings.of(verdicts)
         agreement = compare_labels(verdicts, labels)
@@ -67,7 +67,7 @@ def curate_pairs_file(
             "rules": rules,
             "options": {name: str(value) for name, value in options.items()},
         }
-        write_stage(beside(output, "summary.json"), [summary])
+        write_stage(part_beside(output, "summary.json"), [summary])
         write_stage(output, pairs)
     tell(stages, f"Pairs of {path.name}", plot)
     print(
@@ -117,8 +117,8 @@ def curate_principles_file(
     check_picture(plot)
     rounds: list[Round] = []
     told = 0  # of what was dropped, before the round
-    others = ("rounds.jsonl", "dropped.jsonl")
-    with stage_run("the texts", path, output, run_options, plot=plot, others=others) as run:
+    others, reads = ("rounds.jsonl", "dropped.jsonl"), [*files_of(options).values()]
+    with stage_run("the texts", path, output, run_options, plot=plot, others=others, reads=reads) as run:
         engine = run.open()
         agents = Agents(engine, run.book, language=language, most=most, **writing)
         asked = KeptEngine(engine, run.book) if how.get("mode") == "reasoned" else engine  # analyses too are kept
@@ -132,8 +132,8 @@ def curate_principles_file(
                 check_answered(drop.reason for drop in search.dropped[told:] if drop.stage != "held out")
             told = len(search.dropped)
             rounds.append(one)
-            write_stage(beside(output, "rounds.jsonl"), rounds)
-            write_stage(beside(output, "dropped.jsonl"), search.dropped)
+            write_stage(part_beside(output, "rounds.jsonl"), rounds)
+            write_stage(part_beside(output, "dropped.jsonl"), search.dropped)
             write_principles(output, rounds)
             print(_round_line(one))
     if plot is not None:

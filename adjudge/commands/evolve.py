@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
-from adjudge.commands.stage_run import beside, check_left, stage_run, write_parts
+from adjudge.commands.stage_run import check_left, part_beside, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.asking import Mode
@@ -28,7 +26,7 @@ from adjudge.training.evolve.validation import stages_of, validate, validation_t
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.pictures import check_picture
 from adjudge.training.stages import without_repeats, write_stage
-from adjudge.training.terminal import plain_table, say
+from adjudge.training.terminal import open_console, plain_table, say
 
 
 def synthesize_file(
@@ -56,7 +54,7 @@ def synthesize_file(
     if shown and len(shown[0].stories) != len(questions[0].stories):
         raise AdjudgeError(f"{examples}: give examples of {'single stories' if pointwise else 'pairs'}, as asked for")
     _show_strata(strata)
-    with stage_run("the stories", path, output, run_options) as run:
+    with stage_run("the stories", path, output, run_options, reads=[examples] if examples else ()) as run:
         engine = run.open()
         form = form_of(questions[0], engine.tokenizer, writing.max_tokens) if structured else None
         texts = writing.texts(engine, run.book, regex=form)
@@ -92,7 +90,7 @@ def filter_file(
         write_parts(output, done[-1].kept, done)
     tell(done, f"What each stage left of {path.name}", plot, PUBLISHED if names == PIPELINE else ())
     tell_texts(filters.texts)
-    say(f"evolved: {output}", f"dropped: {beside(output, 'dropped')}")
+    say(f"evolved: {output}", f"dropped: {part_beside(output, 'dropped')}")
     if plot is not None:
         say(f"plot: {plot}")
     check_left(output, done[-1].kept, "fewer --stages, or a larger --model")
@@ -109,8 +107,9 @@ def validate_file(
     run_options: RunOptions,
 ) -> None:
     """Ask a judge about what `evolve filter` kept in `path` and dropped beside it."""
-    stages = stages_of(_read_part(path), _read_part(dropped or beside(path, "dropped")))
-    with stage_run("the rationales", path, output, run_options, others=()) as run:
+    dropped = dropped or part_beside(path, "dropped")
+    stages = stages_of(_read_part(path), _read_part(dropped))
+    with stage_run("the rationales", path, output, run_options, others=(), reads=[dropped]) as run:
         engine = run.open()
         sampling = writing.sampling if mode == "reasoned" else None
         how: dict[str, Any] = {"mode": mode, "journal": run.book, "sampling": sampling, "attempts": writing.attempts}
@@ -120,7 +119,7 @@ def validate_file(
         if not any(row.rated or row.compared for row in rows):
             check_answered(reason for row in rows for reason in row.reasons)
         write_stage(output, rows)
-    Console().print(validation_table(rows, engine.name))
+    open_console(120).print(validation_table(rows, engine.name))
     say(f"validation: {output}")
 
 
@@ -151,4 +150,4 @@ def _show_strata(strata: Sequence[Strata]) -> None:
     for one in strata:
         cells = (f"{one.taken.get(scores, 0)}/{one.available.get(scores, 0)}" for scores in combinations)
         table.add_row(one.aspect, *cells)
-    Console(stderr=True).print(table)
+    open_console(120, stderr=True).print(table)

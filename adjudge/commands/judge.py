@@ -11,17 +11,16 @@ import msgspec
 from adjudge.bench.reports.run_cost import RunCost
 from adjudge.commands.output import check_lines, is_stream, open_output
 from adjudge.commands.results import intentions, show_results
-from adjudge.commands.resumable import check_answered, check_paths, check_shared, journal_beside, keeping, opened
+from adjudge.commands.resumable import beside_earlier, check_answered, check_paths, journal_beside, keeping, opened
 from adjudge.commands.rows import check_rows, columns_suggested, rows_of
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.imported import importable, is_own
-from adjudge.rewards.journal import Journal, is_journal
-from adjudge.rewards.judges.kinds import Options, kind_of, named, prepare
+from adjudge.rewards.judges.kinds import Options, files_of, kind_of, named, prepare
 from adjudge.rewards.rows import Row
-from adjudge.rewards.run import record_run, run_of
+from adjudge.rewards.run import record_run
 from adjudge.rewards.wire import label_of, verdict_line
 from adjudge.training.progress import watched
 from adjudge.training.terminal import say
@@ -54,24 +53,17 @@ def judge_file(
 
     Mistakes are found before the model is loaded.
     """
-    if run_options.journal is not None and run_options.earlier == "overwrite":
-        check_shared(run_options.journal, path)
-    place = run_options.journal or journal_beside(output)
-    before = _latest(place) if run_options.earlier == "resume" else {}
-    judged = judge_rows(
-        path,
-        output,
-        judge=judge,
-        options=options,
-        run_options=run_options,
-        report=report,
-        limit=limit,
-        columns=columns,
-    )
-    after = _latest(place)
-    if other := [name for name, value in before.items() if value != after[name]]:
-        said = f"the run that this one goes on from had other {', '.join(other)}"
-        say(f"adjudge: {said}; adjudge replay {place} --list has both", stderr=True)
+    with beside_earlier(run_options, path, output):
+        judged = judge_rows(
+            path,
+            output,
+            judge=judge,
+            options=options,
+            run_options=run_options,
+            report=report,
+            limit=limit,
+            columns=columns,
+        )
     title = f"Verdicts on {path.name}"
     show_results(
         judged.judge,
@@ -87,18 +79,6 @@ def judge_file(
     )
     say(f"verdicts: {output}", stderr=is_stream(output))
     check_answered(verdict.abstained for verdict in judged.verdicts)
-
-
-def _latest(journal: Path) -> dict[str, Any]:
-    """What the latest run that a journal has a record of was about, if there is one."""
-    if not is_journal(journal):
-        return {}
-    with Journal(journal) as book:
-        run = run_of(book) if book.runs() else None
-    if run is None:
-        return {}
-    model = {"model": run.card.fingerprint, "adapter": run.card.adapter}
-    return {"judge": run.judge, **model, "options": run.options, "rows": run.rows}
 
 
 def judge_rows(
@@ -129,7 +109,8 @@ def judge_rows(
     labels = [label_of(row) for row in rows] if kind.labels else None
     journal = run_options.journal or journal_beside(output)
     check_lines(output)
-    check_paths(f"the {kind.what}", path, output, run_options.earlier, journal=journal, report=report)
+    reads = files_of(options).values()
+    check_paths(f"the {kind.what}", path, output, run_options.earlier, reads=reads, journal=journal, report=report)
     with opened(run_options, name, options, output) as (engine, book):
         asked = open_judge(engine, book)
         keys = [asked.key(subject) for subject in subjects]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-
 from adjudge.engine.models.sources import list_models
-from adjudge.training.terminal import plain_table
+from adjudge.training.terminal import open_console, plain_table
 
 
 def print_models() -> None:
@@ -15,7 +13,7 @@ def print_models() -> None:
     for model in list_models():
         kept = f"{_megabytes(model.disk_size)} in {model.path}" if model.path else "fetched on first use"
         table.add_row(model.name, model.about, model.licence or "", _megabytes(model.download_size), kept)
-    console = Console()
+    console = open_console(120)
     console.print(table)
     console.print(
         "\nAlso: a folder a transformers model was saved to, a hub id (ORG/NAME), a .gguf file,"

@@ -52,7 +52,7 @@ def list_prompts() -> None:
     for path in sorted(template.FOLDER.rglob("*.jinja")):
         judge = path.parent.relative_to(template.FOLDER).as_posix()
         table.add_row(judge, path.stem, template.load(judge, path.stem).hash)
-    console = Console()
+    console = open_console(120)
     console.print(table)
     console.print("\nadjudge prompts show JUDGE shows what one asks.", highlight=False)
 

@@ -11,9 +11,9 @@ import msgspec
 
 from adjudge.bench.reports.run_cost import RunCost
 from adjudge.commands.contest import Contest
-from adjudge.commands.output import check_lines, is_stream, open_output, open_output_anew
+from adjudge.commands.output import check_lines, check_output, is_stream, open_output, open_output_anew
 from adjudge.commands.results import show_rankings
-from adjudge.commands.resumable import check_answered, check_paths, check_shared, journal_beside, keeping, opened
+from adjudge.commands.resumable import beside_earlier, check_answered, check_paths, journal_beside, keeping, opened
 from adjudge.commands.rows import check_rows, columns_suggested, rows_of
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit, check_judge
@@ -63,15 +63,13 @@ def rank_file(
         groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
     total = sum(_size(row, group, rules, contest.seed) for row, group in zip(rows, groups, strict=True))
     check_rows(open_judge, (), ())
-    if run_options.journal is not None and run_options.earlier == "overwrite":
-        check_shared(run_options.journal, path)
     journal = run_options.journal or journal_beside(output)
-    for lines in (output, preferences):
-        if lines is not None:
-            check_lines(lines)
+    check_lines(output)
+    if preferences is not None:
+        check_output(preferences, overwrite=run_options.earlier == "overwrite")
     written = {"journal": journal, "report": report, "preferences": preferences}
     check_paths("the groups", path, output, run_options.earlier, **written)
-    with opened(run_options, name, options, output) as (engine, book):
+    with beside_earlier(run_options, path, output), opened(run_options, name, options, output) as (engine, book):
         watched = _Watched(open_judge(engine, book), book)
         if run_options.earlier == "overwrite":
             book.forget()

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from adjudge.commands.output import check_new, check_output
 from adjudge.commands.resumable import check_paths
 from adjudge.commands.run_options import RunOptions
-from adjudge.commands.stage_run import beside, check_beside, check_left, stage_run, write_parts
+from adjudge.commands.stage_run import check_beside, check_left, part_beside, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import PERSE, Aspect, parse_aspects
@@ -17,7 +18,7 @@ from adjudge.training.attrition import tell
 from adjudge.training.pictures import check_picture
 from adjudge.training.readers.grouping import Grouped, Rules, group_choices, group_reviews
 from adjudge.training.readers.names import SCHEMA
-from adjudge.training.readers.questions import read_questions
+from adjudge.training.readers.questions import RatingQuestion, read_questions
 from adjudge.training.readers.reviews import PlotChoice, PlotReview, read_reviews
 from adjudge.training.readers.tuning import tuning_rows
 from adjudge.training.readers.writing import anonymise, read_plots, summarise
@@ -39,12 +40,13 @@ def anonymise_file(
         texts = writing.texts(run.open(), run.book, SCHEMA)
         made = anonymise(texts, rows, language)
         maps = {one.columns["plot"]: one.names for one in made.kept}
-        write_stage(beside(output, "names"), ({"plot": plot, "names": names} for plot, names in maps.items()))
+        write_stage(part_beside(output, "names"), ({"plot": plot, "names": names} for plot, names in maps.items()))
         write_parts(output, [one.columns for one in made.kept], [made])
     tell([made], f"Rows of {path.name} with new names")
     tell_texts(texts)
+    names = sum(map(len, maps.values()))
     print(
-        f"{counted(len(maps), 'plot')}, {counted(sum(map(len, maps.values())), 'name')}: {beside(output, 'names')}",
+        f"{counted(len(maps), 'plot')}, {counted(names, 'name')}: {part_beside(output, 'names')}",
         f"rows: {output}",
         sep="\n",
     )
@@ -72,12 +74,16 @@ def summarise_file(
     check_left(output, made.kept, "more --words or --attempts, or a larger --model")
 
 
-def group_file(path: Path, output: Path, *, rules: Mapping[str, Any], aspects: str | None, plot: Path | None) -> None:
+def group_file(
+    path: Path, output: Path, *, rules: Mapping[str, Any], aspects: str | None, plot: Path | None, overwrite: bool
+) -> None:
     """Group the reviews of `path` into questions."""
     check_picture(plot)
-    _check_output("the reviews", path, output, plot=plot)
+    _check_files("the reviews", path, output, overwrite, plot)
     chosen = _aspects(aspects)
-    grouped = _grouped(read_reviews(path, chosen), rules, chosen)
+    reviews = read_reviews(path, chosen)
+    check_aspects(aspects, reviews)
+    grouped = _grouped(reviews, rules, chosen)
     _write(output, grouped.questions, grouped.stages)
     tell(grouped.stages, f"What each stage left of the reviews in {path.name}", plot)
     sides = Counter(question.split for question in grouped.questions)
@@ -92,13 +98,23 @@ def group_file(path: Path, output: Path, *, rules: Mapping[str, Any], aspects: s
     check_left(output, grouped.questions, "a lower --least or --k")
 
 
-def instruct_file(path: Path, output: Path, *, split: str, k: int | None, texts: bool, aspects: str | None) -> None:
+def instruct_file(
+    path: Path, output: Path, *, split: str, k: int | None, texts: bool, aspects: str | None, overwrite: bool
+) -> None:
     """Write rows to tune on from the questions of `path`."""
-    _check_output("the questions", path, output)
-    made = tuning_rows(read_questions(path), split=split, k=k, texts=texts, aspects=_aspects(aspects))
+    _check_files("the questions", path, output, overwrite)
+    questions = read_questions(path)
+    check_aspects(aspects, questions)
+    made = tuning_rows(questions, split=split, k=k, texts=texts, aspects=_aspects(aspects))
     _write(output, made.rows, made.stages)
     tell(made.stages, f"Questions of {path.name} to tune on")
     say(f"{counted(len(made.rows), 'row')}: {output}")
+
+
+def check_aspects(aspects: str | None, rows: Sequence[object]) -> None:
+    """Refuse aspects of rows that are ratings, of a plot as a whole; raises AdjudgeError."""
+    if aspects is not None and isinstance(rows[0], PlotReview | RatingQuestion):
+        raise AdjudgeError("--aspects are of choices, and these are ratings of whole plots: leave it out")
 
 
 def _grouped(
@@ -111,10 +127,15 @@ def _grouped(
     return group_choices(choices, Rules.choices(**rules), aspects)
 
 
-def _check_output(what: str, path: Path, output: Path, **others: Path | None) -> None:
-    """Refuse an output, or a file beside it, that is the input or cannot be written."""
-    check_paths(what, path, output, "resume", **others)
-    check_beside(path, output, "dropped")
+def _check_files(what: str, path: Path, output: Path, overwrite: bool, plot: Path | None = None) -> None:
+    """Refuse an output, a file beside it or a plot that is the input, cannot be written, or is there already."""
+    check_paths(what, path, output, plot=plot)
+    check_output(output, overwrite)
+    plots = () if plot is None else (plot,)
+    check_beside([path, *plots], output, "dropped")
+    if not overwrite:
+        for written in (part_beside(output, "dropped"), *plots):
+            check_new(written)
 
 
 def _write(output: Path, rows: Sequence[Any], stages: Sequence[Passed[Any]]) -> None:

@@ -14,9 +14,11 @@ from rich.text import Text
 
 from adjudge.bench.reports.run_cost import RunCost
 from adjudge.commands.contest import CONTEST, contest_of, without_contest
-from adjudge.commands.output import check_apart, check_new, check_output, check_writable, is_stream, open_output_anew
+from adjudge.commands.output import DASH, check_output, is_stream, open_output_anew
 from adjudge.commands.results import show_rankings, show_results
+from adjudge.commands.resumable import check_paths
 from adjudge.commands.rows import holds_run, named_rows
+from adjudge.commands.run_options import Earlier
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import GroupVerdict
@@ -24,7 +26,7 @@ from adjudge.rewards.imported import is_own
 from adjudge.rewards.journal import ANOTHER_FILE, Journal, content_key, is_journal
 from adjudge.rewards.judges.aspects import aspects_of
 from adjudge.rewards.judges.judge import AskingJudge, clean
-from adjudge.rewards.judges.kinds import Kind, Options, kind_of, prepare
+from adjudge.rewards.judges.kinds import Kind, Options, files_of, kind_of, prepare
 from adjudge.rewards.rescoring import Rescoring
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import Run, run_of, runs_of
@@ -70,15 +72,11 @@ def replay_file(
     """Write the verdicts of a run of `source` (a journal, or the output beside one); `changes` are scored anew."""
     given = None if rows is None else named_rows(rows, columns)
     journal = _journal_of(source)
-    for written in (output, report):
-        if written is not None:
-            check_apart(written, source, journal, *([] if rows is None else [rows]))
+    reads = [journal, *([] if rows is None else [rows]), *files_of(changes).values()]
+    earlier: Earlier = "overwrite" if overwrite else "refuse"
+    check_paths("the run", source, output or DASH, earlier, reads=reads, report=report)
     if output is not None:
         check_output(output, overwrite)
-    if report is not None:
-        check_writable(report)
-        if not overwrite:
-            check_new(report)
     with Journal(journal, mend=ANOTHER_FILE) as book, TemporaryDirectory() as folder:
         run = run_of(book, number)
         kind = _kind(run, changes)

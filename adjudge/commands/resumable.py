@@ -7,17 +7,25 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from adjudge.commands.output import DASH, FULL, check_new, check_writable, file_key, is_stream
+from adjudge.commands.output import (
+    DASH,
+    FULL,
+    check_apart,
+    check_new,
+    check_writable,
+    file_key,
+    is_stream,
+)
 from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import check_fit
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import PASSING, UNKEPT
 from adjudge.rewards.journal import ANOTHER, Journal, is_journal
-from adjudge.rewards.run import runs_of
+from adjudge.rewards.run import run_of, runs_of
 from adjudge.training.terminal import say
 
 if TYPE_CHECKING:
@@ -30,11 +38,20 @@ PUT_BACK = "put its journal back there"
 """What to do where such a one is gone."""
 
 
-def check_paths(what: str, path: Path, output: Path, earlier: Earlier = "resume", **others: Path | None) -> None:
+def check_paths(
+    what: str,
+    path: Path,
+    output: Path,
+    earlier: Earlier = "resume",
+    *,
+    reads: Iterable[Path] = (),
+    **others: Path | None,
+) -> None:
     """Make the folders, and refuse files that cannot be written or that are named twice.
 
-    `what` names the input; `others` are written too, by their names, where they are not None. They are refused where
-    they exist, the output and its journal do not, and the user has not said what is to become of an `earlier` run.
+    `what` names the input, beside which the run `reads` others; `others` are written too, by their names, where they
+    are not None. They are refused where they exist, the output and its journal do not, and the user has not said what
+    is to become of an `earlier` run; a report also where a run goes on, unless a page of ours stands there.
     """
     more = {f"the {name}": file for name, file in others.items() if file is not None}
     names = {what: path, "the output": output, **more}
@@ -43,6 +60,8 @@ def check_paths(what: str, path: Path, output: Path, earlier: Earlier = "resume"
         if other := places.get(file_key(file)):
             raise AdjudgeError(f"{file} is both {other} and {name}: name another file")
         places[file_key(file)] = name
+    for file in list(names.values())[1:]:
+        check_apart(file, *reads)
     kept = [file for file in (output, others.get("journal")) if file is not None]
     is_new = not any(file.exists() for file in kept)  # otherwise there is an earlier run to go on with
     for name, written in names.items():
@@ -51,6 +70,18 @@ def check_paths(what: str, path: Path, output: Path, earlier: Earlier = "resume"
         check_writable(written)
         if earlier == "refuse" and is_new:
             check_new(written)
+        if earlier == "resume" and name == "the report" and not _is_page(written):
+            check_new(written)
+
+
+def _is_page(path: Path) -> bool:
+    """Whether a report stands there, which a run that goes on may write anew."""
+    from adjudge.bench.reports.page import HEAD
+
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(HEAD)) == HEAD
 
 
 def check_answered(reasons: Iterable[str | None], again: str = "run this again with --resume") -> None:
@@ -115,16 +146,23 @@ def journal_beside(output: Path) -> Path:
     return output.parent / f"{output.name}.journal"
 
 
-def check_shared(journal: Path, path: Path) -> None:
-    """Refuse to forget a journal that somebody named where it holds runs on other rows than those of `path`."""
+def check_shared(journal: Path, path: Path | None) -> None:
+    """Refuse to forget a journal that somebody named where it holds runs on other rows than those of `path`.
+
+    None is a run of stages, of which a journal has no record: every run in it is of something else, and answers
+    without a run are theirs alone.
+    """
     if not is_journal(journal):
         return
     with Journal(journal) as book:
-        others = {run.source for _, run in runs_of(book) if run.source != path.name} if book.runs() else ()
-    if others:
+        others = {run.source for _, run in runs_of(book)} if book.runs() else set()
+        of_stages = path is not None and not others and len(book)
+    if path is not None:
+        others.discard(path.name)
+    if others or of_stages:
+        what = f"runs on {', '.join(sorted(others))}" if others else "answers that no judge's run asked for"
         raise AdjudgeError(
-            f"{journal} holds runs on {', '.join(sorted(others))} too, which --overwrite would forget:"
-            " --resume adds to it, --journal names another"
+            f"{journal} holds {what} too, which --overwrite would forget: --resume adds to it, --journal names another"
         )
 
 
@@ -159,6 +197,32 @@ def opened(run_options: RunOptions, judge: str, options: Options, output: Path) 
             if source.model is None:  # the server's only one, whose name is known by now
                 check_fit(engine.name, engine.adapter, judge, options)
             yield engine, book
+
+
+@contextmanager
+def beside_earlier(run_options: RunOptions, path: Path, output: Path) -> Iterator[None]:
+    """Run beside the earlier runs of a journal: forget none on other rows, and say how the one gone on from differs."""
+    if run_options.journal is not None and run_options.earlier == "overwrite":
+        check_shared(run_options.journal, path)
+    journal = run_options.journal or journal_beside(output)
+    before = _latest(journal) if run_options.earlier == "resume" else {}
+    yield
+    after = _latest(journal)
+    if other := [name for name, value in before.items() if value != after[name]]:
+        said = f"the run that this one goes on from had other {', '.join(other)}"
+        say(f"adjudge: {said}; adjudge replay {journal} --list has both", stderr=True)
+
+
+def _latest(journal: Path) -> dict[str, Any]:
+    """What the latest run that a journal has a record of was about, if there is one."""
+    if not is_journal(journal):
+        return {}
+    with Journal(journal) as book:
+        run = run_of(book) if book.runs() else None
+    if run is None:
+        return {}
+    model = {"model": run.card.fingerprint, "adapter": run.card.adapter}
+    return {"judge": run.judge, **model, "options": run.options, "rows": run.rows}
 
 
 @contextmanager

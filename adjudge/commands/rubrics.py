@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Console
 from rich.text import Text
 
 from adjudge.commands.output import check_lines, make_folder_of
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
-from adjudge.commands.stage_run import beside, stage_run
+from adjudge.commands.stage_run import part_beside, stage_run
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.sampling import Sampling
+from adjudge.rewards.judges.kinds import files_of
 from adjudge.rewards.judges.published_rubrics import open_rubric
 from adjudge.rewards.judges.retrieval import EngineEmbedder
 from adjudge.rewards.judges.rubric_scoring import Form
@@ -30,7 +30,7 @@ from adjudge.training.rubrics.questions import Question, read_questions
 from adjudge.training.rubrics.schemes import SchemeRow, check_schemes, compare_schemes, judge_schemes
 from adjudge.training.rubrics.search import MeaningSearch, Search, WordSearch
 from adjudge.training.stages import read_stage, write_stage
-from adjudge.training.terminal import cell, plain_table, say
+from adjudge.training.terminal import cell, open_console, plain_table, say
 
 
 def mine_file(
@@ -53,7 +53,7 @@ def mine_file(
         raise AdjudgeError("no answers are written without the filter: give the questions some, or leave --items out")
     if items is not None:
         check_lines(items)
-    stages, dropped = output.with_name(f"{output.stem}.stages"), beside(output, "dropped")
+    stages, dropped = output.with_name(f"{output.stem}.stages"), part_beside(output, "dropped")
     with stage_run("the questions", path, output, run_options, items=items) as run:
         if "rubrics" in mining.without:
             rows = fixed_rows(questions)
@@ -104,7 +104,8 @@ def compare_file(
     items = {row.place: item_of(row, number, ("rubric",)) for number, row in enumerate(rows, 1)}
     labels = [_label(row, label) for row in rows]
     check_schemes(schemes, items, general, form)
-    with stage_run("the items", path, output, run_options, others=()) as run:
+    reads = files_of({} if rubric is None else {"rubric": rubric}).values()
+    with stage_run("the items", path, output, run_options, others=(), reads=[*reads]) as run:
         verdicts = judge_schemes(
             run.open(),
             list(items.values()),
@@ -181,4 +182,4 @@ def _show_schemes(rows: Sequence[SchemeRow], title: str) -> None:
             f"{row.shared} of {row.rows}",
             why or "0",
         )
-    Console().print(table)
+    open_console(120).print(table)

@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.commands.output import check_lines, check_new, check_writable, file_key
-from adjudge.commands.resumable import alone, check_answered, check_earlier, check_paths, journal_beside, keeping
+from adjudge.commands.resumable import (
+    alone,
+    check_answered,
+    check_earlier,
+    check_paths,
+    check_shared,
+    journal_beside,
+    keeping,
+)
 from adjudge.commands.run_options import RunOptions
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
@@ -44,38 +52,45 @@ def stage_run(
     *,
     others: Sequence[str] = ("dropped",),
     table: bool = False,
+    reads: Sequence[Path] = (),
     **more: Path | None,
 ) -> Iterator[StageRun]:
     """A run from `path` to `output` that says what is kept when it is stopped; `what` names the input.
 
-    `others` are written beside the output (see `beside`), `more` where the user said, if they did; the output is lines
-    of JSON unless it is a `table`. Raises AdjudgeError for files that stand in each other's way, and for an earlier
+    `others` are written beside the output (see `part_beside`), `more` where the user said, if they did; beside its
+    input the run `reads` others. The output is lines of JSON unless it is a `table`. Raises AdjudgeError for files that
+    stand in each other's way, for a journal that is to be forgotten and holds a judge's runs, and for an earlier
     run's unless the user has said what is to become of them.
     """
     if not table:
         check_lines(output)
     check_writable(output)
     journal = options.journal or journal_beside(output)
-    check_paths(what, path, output, options.earlier, journal=journal, **more)
-    check_beside(path, output, *others)
+    check_paths(what, path, output, options.earlier, reads=reads, journal=journal, **more)
+    named = [file for file in (path, journal, *reads, *more.values()) if file is not None]
+    check_beside(named, output, *others)
+    if options.journal is not None and options.earlier == "overwrite":
+        check_shared(options.journal, None)
     with alone(journal), Journal(journal) as book, ExitStack() as closing:
         if options.earlier == "refuse":
             check_earlier(output, book, options.earlier)
             for name in others:
-                check_new(beside(output, name))
+                check_new(part_beside(output, name))
         with keeping(output, lambda: f"{len(book)} answers are kept in {journal}"):
             yield StageRun(output, book, options, closing)
 
 
-def beside(output: Path, name: str) -> Path:
+def part_beside(output: Path, name: str) -> Path:
     """The file of that name that goes with an output, and with its ending where the name has none."""
     return output.with_name(f"{output.stem}.{name}{'' if Path(name).suffix else output.suffix}")
 
 
-def check_beside(path: Path, output: Path, *others: str) -> None:
-    """Refuse an output beside which one of the `others` would overwrite the input."""
-    if file_key(path) in {file_key(beside(output, name)) for name in others}:
-        raise AdjudgeError(f"{path} would be overwritten: name another output with -o")
+def check_beside(files: Sequence[Path], output: Path, *others: str) -> None:
+    """Refuse an output beside which one of the `others` would overwrite one of the files that are read or written."""
+    written = {file_key(part_beside(output, name)) for name in others}
+    for file in files:
+        if file_key(file) in written:
+            raise AdjudgeError(f"{file} would be overwritten: name another output with -o")
 
 
 def write_parts(output: Path, kept: Sequence[Any], stages: Sequence[Passed[Any]]) -> None:
@@ -83,7 +98,7 @@ def write_parts(output: Path, kept: Sequence[Any], stages: Sequence[Passed[Any]]
 
     Raises AdjudgeError where none were kept because one of the stages was answered nothing.
     """
-    dropped = beside(output, "dropped")
+    dropped = part_beside(output, "dropped")
     write_stage(dropped, (drop for stage in stages for drop in stage.dropped))
     write_stage(output, kept)
     check_stages(stages)
@@ -92,7 +107,7 @@ def write_parts(output: Path, kept: Sequence[Any], stages: Sequence[Passed[Any]]
 def check_left(output: Path, kept: Sequence[Any], mend: str) -> None:
     """Raise AdjudgeError where no row was kept: an empty file is not what anybody wants; `mend` is what may help."""
     if not kept:
-        raise AdjudgeError(f"nothing is left in {output}: {beside(output, 'dropped')} says why ({mend})")
+        raise AdjudgeError(f"nothing is left in {output}: {part_beside(output, 'dropped')} says why ({mend})")
 
 
 def check_stages(stages: Sequence[Passed[Any]]) -> None:

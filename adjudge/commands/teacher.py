@@ -11,11 +11,10 @@ from statistics import fmean
 from typing import Any
 
 import msgspec
-from rich.console import Console
 
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import Source
-from adjudge.commands.stage_run import beside, check_stages, stage_run, write_parts
+from adjudge.commands.stage_run import check_stages, part_beside, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
@@ -38,7 +37,7 @@ from adjudge.training.house.continuations import (
 from adjudge.training.house.teacher import Marked, gained_by, judged_by, taught
 from adjudge.training.house.texts import MOST_TEXTS, Scored
 from adjudge.training.stages import Drop, Passed, read_stage
-from adjudge.training.terminal import plain_table, say
+from adjudge.training.terminal import open_console, plain_table, say
 
 NEEDED = ("prompt", "text")
 NOISE = (0.0, 0.1, 0.17)
@@ -104,8 +103,8 @@ def teacher_file(
     if found:
         _show(found)
     else:
-        say(f"adjudge: nothing in {output} is scored: {beside(output, 'dropped')} says why", stderr=True)
-    say(f"scored: {output}", f"dropped: {beside(output, 'dropped')}")
+        say(f"adjudge: nothing in {output} is scored: {part_beside(output, 'dropped')} says why", stderr=True)
+    say(f"scored: {output}", f"dropped: {part_beside(output, 'dropped')}")
 
 
 def _written(
@@ -160,4 +159,4 @@ def _show(found: Sequence[tuple[Marked, Scored]]) -> None:
         judged, gain, score = map(fmean, zip(*its, strict=True))
         noise_of, gain_of = "" if noise is None else f"{noise:g}", "" if math.isnan(gain) else f"{gain:.3f}"
         table.add_row(noise_of, str(len(its)), f"{judged:.2f}", gain_of, f"{score:.2f}")
-    Console().print(table)
+    open_console(120).print(table)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from safetensors import SafetensorError
 
@@ -33,7 +32,7 @@ from adjudge.training.presets import preset_about, preset_names, preset_text
 from adjudge.training.recipe import Recipe, RowsRecipe
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import read_sft_recipe
-from adjudge.training.terminal import counted, plain_table, say
+from adjudge.training.terminal import counted, open_console, plain_table, say
 
 if TYPE_CHECKING:
     from adjudge.training.run import Run
@@ -121,7 +120,7 @@ def draw_runs(folders: Sequence[Path], output: Path | None) -> None:
     check_writable(path)
     draw_curves(lines, path, ", ".join(folder.resolve().name for folder in folders))
     if found := changes(lines):
-        Console().print(_held_out(found))
+        open_console(120).print(_held_out(found))
         for line in _left_out(folders, last_steps(lines)):
             say(line)
     say(f"curves: {path}")
@@ -167,7 +166,7 @@ def print_presets(name: str | None) -> None:
     table = plain_table("preset", "what")
     for preset in preset_names():
         table.add_row(preset, preset_about(preset))
-    Console().print(table)
+    open_console(120).print(table)
     print('\nLay a recipe over one with preset = "NAME"; `adjudge train presets NAME` shows what it says.')
 
 

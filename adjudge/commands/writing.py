@@ -8,7 +8,7 @@ from typing import Any
 
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
-from adjudge.commands.stage_run import beside, check_left, stage_run, write_parts
+from adjudge.commands.stage_run import check_left, part_beside, stage_run, write_parts
 from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.training.attrition import tell
 from adjudge.training.kept_engine import KeptEngine
@@ -45,7 +45,7 @@ def disturb_file(
     tell([made], f"Disturbed texts of {path.name}")
     if texts is not None:
         tell_texts(texts)
-    say(f"disturbed: {output}", f"dropped: {beside(output, 'dropped')}")
+    say(f"disturbed: {output}", f"dropped: {part_beside(output, 'dropped')}")
     check_left(output, made.kept, "other --kinds, or longer texts")
 
 
@@ -89,5 +89,5 @@ def build_file(
     print(f"scores: {scores.asked} computed, {scores.remembered} from the journal")
     tell_texts(texts)
     counts = ", ".join(f"{sum(row['task'] == task for row in rows)} {task}" for task in wanted)
-    say(f"benchmark: {output} ({counts})", f"dropped: {beside(output, 'dropped')}")
+    say(f"benchmark: {output} ({counts})", f"dropped: {part_beside(output, 'dropped')}")
     check_left(output, rows, "a lower --least or --min-mass, other --tasks, or a larger --model")

@@ -143,7 +143,7 @@ def drawn(dataset: DataSet, limit: int | None, seed: int = 0) -> DataSet:
     return msgspec.structs.replace(dataset, rows=tuple(row for row in dataset.rows if row.cluster in kept))
 
 
-def line_of(row: RatedText | RatedPair) -> dict[str, Any]:
+def judged_row(row: RatedText | RatedPair) -> dict[str, Any]:
     """A row as `adjudge judge` reads it; what people said stands beside it, and passes through to the verdicts."""
     said: dict[str, Any]
     own: Mapping[str, Any] = {}

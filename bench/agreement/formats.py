@@ -118,9 +118,13 @@ def _loaded(
     name = named or format_of(rows, path)
     one = FORMATS[name]
     _check_columns(rows, one, name)
+    if scale is not None and one.what == "pairs":
+        raise AdjudgeError(f"--scale is of scores, and {path.name} has pairs: leave it out")
     read: Read = one.read
     if one.read is rated_texts.howtobench:
         read = partial(rated_texts.howtobench, characters=characters)
+    elif characters is not None:
+        raise AdjudgeError(f"--characters is for HoWToBench, and {path.name} is of another format: leave it out")
     found = tuple(read(rows, path))
     if not found:
         raise AdjudgeError(f"{path.name} has no text that people have judged: give another file")

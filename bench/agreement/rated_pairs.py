@@ -83,7 +83,7 @@ def preferences(rows: Sequence[Row], path: Path) -> Iterator[RatedPair]:
 
 def per_doc(rows: Sequence[Row], path: Path, aspect: str | None = None) -> Iterator[RatedPair]:
     """Per-DOC: a reader's choice between two plots on one aspect, which the file's name tells; readers drawn whole."""
-    for row, chosen in zip(rows, read_chosen(path, aspect), strict=True):
+    for row, chosen in zip(rows, read_chosen(rows, path, aspect), strict=True):
         preferred = float(chosen.preferred == "a")
         yield RatedPair(chosen.pair, preferred, chosen.reviewer, row.place, chosen.aspect, chosen.aspect)
 

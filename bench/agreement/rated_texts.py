@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from adjudge.bench.agreement.dataset import OVERALL, SAID, RatedText
-from adjudge.bench.agreement.reading import number_of, numbers_of, rating_of
+from adjudge.bench.agreement.reading import given_number, numbers_of, rating_of
 from adjudge.bench.personal.perse import read_rated
 from adjudge.bench.tree.howtobench import TABLE_4, items_of
 from adjudge.engine.errors import AdjudgeError
@@ -54,7 +54,7 @@ def hanna_table(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
                     )
         prompt, story = (lines_of(first.text(column, "HANNA")) for column in ("Prompt", "Story"))
         scores = {
-            criterion: tuple(number_of(row, criterion.capitalize()) for row in rated) for criterion in HANNA_CRITERIA
+            criterion: tuple(given_number(row, criterion.capitalize()) for row in rated) for criterion in HANNA_CRITERIA
         }
         system = first.optional_text("Model", "HANNA")
         yield RatedText(Item(prompt, story, f"hanna {name}"), scores, prompt, first.place, system)
@@ -104,7 +104,7 @@ def storyer(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
         for comment in _listed(row, "comments"):
             if not isinstance(comment, list) or len(comment) < 2:
                 raise AdjudgeError(f"{row.place}: a comment is {str(comment)[:40]}, not [aspect, score, words]")
-            aspect, score = (number_of(row, "comments", value) for value in comment[:2])
+            aspect, score = (given_number(row, "comments", value) for value in comment[:2])
             if aspect == -1:
                 continue
             if aspect not in range(1, len(STORYER_ASPECTS) + 1):
@@ -120,7 +120,7 @@ def storyer(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
 
 def per_mpst(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
     """Per-MPST: the last of a reader's reviews is to be foreseen; readers are drawn whole."""
-    for row, rated in zip(rows, read_rated(path), strict=True):
+    for row, rated in zip(rows, read_rated(rows), strict=True):
         yield RatedText(rated.item, {OVERALL: (rated.score,)}, rated.reviewer, row.place)
 
 
@@ -170,7 +170,7 @@ def labelled(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
         prompt = row.text("query" if "query" in row.columns else "prompt", "a labelled text")
         response = row.text("response", "a labelled text")
         item = Item(prompt, response, _id(row, number), columns=_further(row))
-        yield RatedText(item, {OVERALL: (number_of(row, "label"),)}, prompt or row.place, row.place)
+        yield RatedText(item, {OVERALL: (given_number(row, "label"),)}, prompt or row.place, row.place)
 
 
 def scored(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:

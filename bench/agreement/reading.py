@@ -52,7 +52,7 @@ def rating_of(row: Row, name: str) -> Any:
     return _given(value)
 
 
-def number_of(row: Row, name: str, value: Any = None) -> float:
+def given_number(row: Row, name: str, value: Any = None) -> float:
     """A number in a column, or `value` of it; text that is one counts (CSV). Raises AdjudgeError naming the place."""
     given = row.columns.get(name) if value is None else value
     if given is None or given == "":
@@ -71,7 +71,7 @@ def numbers_of(row: Row, name: str, value: Any) -> tuple[float, ...]:
     values: Sequence[Any] = value if isinstance(value, list) else [value]
     if not values:
         raise AdjudgeError(f'{row.place}: "{name}" is an empty list: every row needs its score')
-    return tuple(number_of(row, name, one) for one in values)
+    return tuple(given_number(row, name, one) for one in values)
 
 
 def _given(value: Any) -> Any:

@@ -13,7 +13,7 @@ from rich.text import Text
 from adjudge.bench.agreement.comparison import Line
 from adjudge.bench.agreement.resampling import FEWEST_CLUSTERS, Bootstrap, Estimate
 from adjudge.bench.agreement.statistics import Cell
-from adjudge.bench.measurement import write_rows
+from adjudge.bench.csv_table import write_rows
 from adjudge.bench.words import by_reason
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.whole_file import write_whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from adjudge.bench.csv_table import write_rows
 from adjudge.bench.grpo.phases import Phases, StepTimes
 from adjudge.bench.grpo.report import COLUMNS, Need, Setting, result_lines, result_rows, result_table
 from adjudge.bench.grpo.variants import VARIANTS, Judging, Variant, chats
 from adjudge.bench.machine import describe_machine
-from adjudge.bench.measurement import write_rows
 from adjudge.engine import trie
 from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.devices import choose_device
@@ -71,17 +71,18 @@ def bench_grpo(
         raise AdjudgeError(f"{path} has {len(asked)} of the {prompts} prompts that a step takes: give fewer --prompts")
     setting = Setting(model, judge_model, aspects, prompts, group, max_tokens, reply_tokens)
     judging = Judging(judge_model, parse_aspects(aspects), device, dtype, reply_tokens, kv_cache_gb)
-    measured = measure(asked, setting, judging, steps=steps, rounds=rounds)
-    need = needed([step.groups for step in measured[0].steps], judging)
-    found = {one.variant.name: one.steps or one.failure for one in measured}
-    chatting = [one.variant.name for one in measured if one.variant.chats]
+    machine = describe_machine(choose_device(device))
+    chatting = [one.name for one in VARIANTS if one.chats]
+    for measured in measure(asked, setting, judging, steps=steps, rounds=rounds):
+        need = needed([step.groups for step in measured[0].steps], judging)
+        found = {one.variant.name: one.steps or one.failure for one in measured}
+        if output is not None:  # after every round: a run may be cut short
+            write_rows(output, COLUMNS, result_rows(found, setting, need, chatting, machine))
     open_console(150).print(result_table(found, need, chatting))
     for line in result_lines(found, setting, need):
         print(line)
-    machine = describe_machine(choose_device(device))
     print(machine)
     if output is not None:
-        write_rows(output, COLUMNS, result_rows(found, setting, need, chatting, machine))
         say(f"written: {output}")
 
 
@@ -93,10 +94,11 @@ def measure(
     steps: int,
     rounds: int,
     variants: Sequence[Variant] = VARIANTS,
-) -> list[Measured]:
+) -> Iterator[list[Measured]]:
     """Train for `steps` steps with each variant in turn, `rounds` times, each time from the same start.
 
-    The order is another in each round. The first variant may not fail; another that does is left out from there on.
+    After each round there is what was measured so far. The order is another in each round. The first variant may not
+    fail; another that does is left out from there on.
     """
     console = Console(stderr=True, highlight=False)
     measured = [Measured(variant) for variant in variants]
@@ -113,7 +115,7 @@ def measure(
                     raise
                 one.steps, one.failure = [], reason(error)
             gc.collect()
-    return measured
+        yield measured
 
 
 def needed(steps: Sequence[Sequence[Group]], judging: Judging) -> Need:

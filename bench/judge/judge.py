@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from rich.console import Console
 
+from adjudge.bench.csv_table import write_rows
 from adjudge.bench.judge import report
 from adjudge.bench.judge.load import Load, arrivals, offer
 from adjudge.bench.judge.peer_models import PeerModels
@@ -22,7 +23,6 @@ from adjudge.bench.judge.questions import Questions, scoring_questions, writing_
 from adjudge.bench.judge.rounds import Runs, run_rounds
 from adjudge.bench.judge.services import services
 from adjudge.bench.machine import describe_machine
-from adjudge.bench.measurement import write_rows
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
@@ -38,8 +38,8 @@ Mode = Literal["score", "generate"]
 AGREEMENT = 1e-3
 """How far a variant's log-probabilities may be from one prompt at a time in float32."""
 PAIRS: dict[Mode, int] = {"score": 4, "generate": 1}
-TOKENS, REQUESTS = 16, 24
-"""Of a text, and at each rate, where nothing else is said."""
+TOKENS, REQUESTS, REPEATS = 16, 24, 3
+"""Of a text, at each rate, and of each variant, where nothing else is said."""
 SHARES = (0.3, 0.6, 0.9)
 """Of the requests a second that adjudge answers when all come at once: the rates of a load, where none are given."""
 
@@ -75,7 +75,7 @@ def bench_judge(
     mode: Mode = "score",
     load: bool = False,
     limit: int | None = None,
-    repeats: int = 3,
+    repeats: int | None = None,
     max_tokens: int | None = None,
     rates: str | None = None,
     requests: int | None = None,
@@ -89,6 +89,8 @@ def bench_judge(
     asked, switches = _rates(rates), _switches(also)
     if (asked or requests) and not load:
         raise AdjudgeError(f"--{'rates' if asked else 'requests'} is for a load: add --load, or leave it out")
+    if repeats and load:
+        raise AdjudgeError("--repeats is for the table without a load: leave it out")
     if max_tokens and mode != "generate":
         raise AdjudgeError("--max-tokens is for texts: add --mode generate, or leave it out")
     count = requests or REQUESTS
@@ -117,7 +119,7 @@ def bench_judge(
             )
         _under_load(engines, questions.first(count), asked, output)
     else:
-        _compare(engines, questions, repeats, output)
+        _compare(engines, questions, repeats or REPEATS, output)
 
 
 def _compare(engines: Mapping[str, Engine], questions: Questions, repeats: int, output: Path | None) -> None:
@@ -130,6 +132,8 @@ def _compare(engines: Mapping[str, Engine], questions: Questions, repeats: int, 
     agreement: Callable[[Runs, Sequence[Answer]], float]
     agreement = report.equal_texts if questions.writes else report.largest_difference
     found = {run.name: agreement(run, expected) for run in runs if not run.failure}
+    if output is not None:  # before anything is printed
+        write_rows(output, *report.comparison_rows(runs, questions, found))
     console = _console()
     console.print(report.comparison_table(runs, questions, found))
     pairs, asked = counted(questions.pairs, "pair"), len(questions.prompts)
@@ -150,8 +154,6 @@ def _compare(engines: Mapping[str, Engine], questions: Questions, repeats: int, 
         apart = [name for name, error in found.items() if not error <= AGREEMENT]
         console.print(f"scores differ by more than {AGREEMENT}: {', '.join(apart) or 'nowhere'}")
     _finish(console, [f"{run.name}: {run.failure}" for run in runs if run.failure] + models.absent, questions)
-    if output is not None:
-        write_rows(output, *report.comparison_rows(runs, questions, found))
 
 
 def _under_load(engines: Mapping[str, Engine], questions: Questions, rates: list[float], output: Path | None) -> None:

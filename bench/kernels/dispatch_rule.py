@@ -9,7 +9,7 @@ from itertools import groupby
 from statistics import fmean
 
 from adjudge.bench.kernels.limits import MATMUL, OURS, UNCHECKED
-from adjudge.bench.measurement import Measurement
+from adjudge.bench.kernels.measurement import Measurement
 
 NOT_PEERS = (UNCHECKED, MATMUL)  # another face of ours, and half of the work
 

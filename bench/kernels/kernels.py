@@ -19,12 +19,12 @@ from adjudge.bench.kernels.attention_variants import AttentionInputs, attention_
 from adjudge.bench.kernels.dispatch_rule import NOT_PEERS, propose
 from adjudge.bench.kernels.head_variants import HeadInputs, checked_rows, exact_logprobs, head_variants
 from adjudge.bench.kernels.limits import AttentionCase, Ceilings, HeadCase, Work, attention_cases, head_cases
+from adjudge.bench.kernels.measurement import Measurement, read_measurements, write_measurements
 from adjudge.bench.kernels.memory import free_bytes, peak_bytes
 from adjudge.bench.kernels.predictions import predictions, print_predictions
 from adjudge.bench.kernels.report import attention_table, head_table, plot_head
 from adjudge.bench.kernels.timing import LEAST_ROUNDS, Variant, launches, measure_ceilings, time_variants
 from adjudge.bench.machine import commit, describe_machine
-from adjudge.bench.measurement import Measurement, read_measurements, write_measurements
 from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.training.progress import bar
@@ -67,8 +67,14 @@ def bench_kernels(
 ) -> None:
     """Measure, or predict, or read earlier results; print tables and the proposed dispatch, write CSV and plot."""
     console = open_console(200)
-    if only is not None and (predict is not None or earlier is not None):
-        raise AdjudgeError("--only chooses what is measured: leave it out where nothing is")
+    if predict is not None or earlier is not None:
+        usual = (
+            *(("only", only, None), ("kernels", kernels, "all"), ("sizes", sizes, "auto"), ("rounds", rounds, 9)),
+            *(("device", device, "auto"), ("dtype", dtype, "auto"), ("no-compile", compiled, True)),
+        )
+        for name, value, default in usual:
+            if value != default:
+                raise AdjudgeError(f"--{name} is for what is measured: leave it out where nothing is")
     if earlier is not None and predict is not None:
         raise AdjudgeError("--predict computes and --from reads: leave one out")
     if output is not None and output.suffix == ".png":

@@ -20,8 +20,8 @@ from adjudge.bench.kernels.limits import (
     attention_cases,
     head_cases,
 )
+from adjudge.bench.kernels.measurement import Measurement
 from adjudge.bench.kernels.report import prediction_table
-from adjudge.bench.measurement import Measurement
 from adjudge.engine.errors import AdjudgeError
 
 ITEMSIZE = 2  # bf16

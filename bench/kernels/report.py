@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from adjudge.bench.kernels.limits import COMPILED, MATMUL, UNCHECKED
-from adjudge.bench.measurement import Measurement
+from adjudge.bench.kernels.measurement import Measurement
 from adjudge.training.pictures import new_figure, save_figure
 from adjudge.training.terminal import cell, plain_table
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import PERSE
-from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import Row, id_of
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
 from adjudge.training.readers.questions import ChoiceQuestion, RatingQuestion
@@ -38,16 +37,16 @@ class Example(msgspec.Struct, frozen=True):
     score: float
 
 
-def read_rated(path: Path) -> list[RatingQuestion]:
-    """The rows of a Per-MPST file; the last of a row's examples is the one to foretell.
+def read_rated(rows: Sequence[Row]) -> list[RatingQuestion]:
+    """The questions of a Per-MPST file's rows; the last of a row's examples is the one to foretell.
 
     Raises AdjudgeError naming the line that is not of that form.
     """
-    return [_rated(row, number) for number, row in enumerate(read_rows(path), 1)]
+    return [_rated(row, number) for number, row in enumerate(rows, 1)]
 
 
-def read_chosen(path: Path, aspect: str | None = None) -> list[ChoiceQuestion]:
-    """The rows of a Per-DOC file, read out of their prompts; by default the file's name tells the aspect.
+def read_chosen(rows: Sequence[Row], path: Path, aspect: str | None = None) -> list[ChoiceQuestion]:
+    """The questions of a Per-DOC file's rows, read out of their prompts; by default the file's name tells the aspect.
 
     Raises AdjudgeError for a name that does not, and naming the line that is not of that form.
     """
@@ -55,7 +54,7 @@ def read_chosen(path: Path, aspect: str | None = None) -> list[ChoiceQuestion]:
     name = aspect or ASPECTS.get(letter)
     if name is None:
         raise AdjudgeError(f"{path.name} does not name its aspect as PerDOC.I does: say which it is about")
-    return [_chosen(row, number, name) for number, row in enumerate(read_rows(path), 1)]
+    return [_chosen(row, number, name) for number, row in enumerate(rows, 1)]
 
 
 def ratings(rated: Iterable[RatingQuestion]) -> list[Rating]:

@@ -10,7 +10,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from adjudge.bench.measurement import write_rows
+from adjudge.bench.csv_table import write_rows
 from adjudge.bench.personal.baselines import MatrixFactorisation, PriorChoice, ReviewerMean
 from adjudge.bench.personal.perse import Rating, ratings
 from adjudge.bench.personal.personal import CORRELATIONS, StudyLine, choices_line, orders_line, random_line, rating_line

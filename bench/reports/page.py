@@ -20,6 +20,13 @@ from adjudge.engine.whole_file import write_whole
 from adjudge.rewards.visible import pieces, visible
 from adjudge.training.terminal import counted
 
+HEAD = b"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; base-uri"""
+"""How every report begins, and hardly anything else."""
+
 SHOWN = 20_000  # characters of a text in the HTML file: a policy may write a megabyte
 
 REASONS: dict[Reason, str] = {

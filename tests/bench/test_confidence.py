@@ -72,6 +72,13 @@ def test_both_ways_decide_alike_and_their_costs_are_written(tmp_path: Path, caps
     assert int(ours["peak_bytes"]) > 0 and len(read_rationales(keep)) == 10
 
 
+def test_the_figures_are_written_though_nobody_reads_what_is_printed(tmp_path: Path, unread: None) -> None:
+    output = tmp_path / "c.csv"
+    with pytest.raises(BrokenPipeError):
+        bench_confidence(stories(tmp_path), model="dummy:tiny-llama", limit=2, output=output)
+    assert len(output.read_text().splitlines()) == 3
+
+
 def test_nothing_to_score_is_said(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "r.jsonl", rationale("x", response="None."))
     with pytest.raises(AdjudgeError, match="no rationale of .* ends in scores"):

@@ -137,3 +137,5 @@ def test_a_judge_that_needs_another_kind_of_model_is_left_out(
         with (tmp_path / "j.csv").open() as file:
             [row] = csv.DictReader(file)
         assert row["judge"] != other and row["verdicts"] == "4"
+    with pytest.raises(AdjudgeError, match="no judge was run: name a --model that scalar can ask"):
+        bench_judges(tmp_path, only=["scalar"], output=tmp_path / "k.csv", **TINY)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ pytest.importorskip("trl", reason="needs the extra train")
 
 from typer.testing import CliRunner
 
-from adjudge.bench.train_agreement import LENGTH, MEAN, TRAINED, UNTRAINED, WORDS
+from adjudge.bench.agreement.comparison import Line
+from adjudge.bench.agreement.statistics import accuracy
+from adjudge.bench.train_agreement import LENGTH, MEAN, TRAINED, UNTRAINED, WORDS, bench_trained
 from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.evaluator.direct import train_direct
@@ -63,6 +66,17 @@ def test_why_there_is_no_interval_is_told(tmp_path: Path) -> None:
     command = ["train", "agreement", str(run.folder.path), "--device", "cpu"]
     said = CliRunner().invoke(app, command, catch_exceptions=False).output
     assert re.search(r"^all aspects \(untrained model\): .* more: no interval: \d of at least 5 prompts$", said, re.M)
+
+
+def test_the_table_is_written_though_nobody_reads_what_is_printed(
+    tmp_path: Path, unread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = Line("pairs", TRAINED, 3, {"accuracy": accuracy([0.9], [1.0], ["p"])}, asked=3)
+    monkeypatch.setattr("adjudge.bench.train_agreement.finished_run", lambda folder: SimpleNamespace(recipe=None))
+    monkeypatch.setattr("adjudge.bench.train_agreement.trained_lines", lambda *_: [line])
+    with pytest.raises(BrokenPipeError):
+        bench_trained(tmp_path, device="cpu", dtype="auto", pairs=1, output=tmp_path / "table.csv")
+    assert f"pairs,{TRAINED},3,3" in (tmp_path / "table.csv").read_text()
 
 
 def test_a_reward_model_does_too(tmp_path: Path) -> None:

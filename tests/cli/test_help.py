@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
@@ -22,9 +23,9 @@ def told(*command: str) -> str:
     return " ".join(result.stdout.replace("│", " ").split())
 
 
-def commands(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The words of a command and what it is said to do, and of all under it."""
-    yield path, command.help or ""
+def commands(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """A command by its words, and all under it."""
+    yield path, command
     for name, below in getattr(command, "commands", {}).items():
         yield from commands(below, *path, name)
 
@@ -40,7 +41,8 @@ def test_commands_are_found_and_those_under_them() -> None:
 def test_every_help_page_says_how_a_command_is_called_and_what_it_does(command: tuple[str, ...]) -> None:
     page = told(*command)
     assert page.startswith(" ".join(("Usage: adjudge", *command, "[OPTIONS]")))
-    assert COMMANDS[command] and " ".join(COMMANDS[command].split()[:3]) in page
+    help = COMMANDS[command].help
+    assert help and " ".join(help.split()[:3]) in page
 
 
 def test_help_says_what_holds_where_an_option_is_left_out() -> None:
@@ -53,6 +55,15 @@ def test_help_says_what_holds_where_an_option_is_left_out() -> None:
     assert "(not ensemble)" in told("judge") and "(not ensemble)" not in told("rank")
 
 
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_help_of_an_option_names_no_option_that_its_command_has_not(command: tuple[str, ...]) -> None:
+    parameters = COMMANDS[command].params
+    own = {option for one in parameters for option in (*one.opts, *one.secondary_opts)}
+    for one in parameters:
+        said = re.sub(r"adjudge [^`.,;)]*", "", getattr(one, "help", None) or "")  # an option of another command
+        assert set(re.findall(r"--[a-z][a-z-]+", said)) <= own, one.name
+
+
 def test_it_says_its_version_and_its_help_by_a_letter() -> None:
     runner = CliRunner()
     assert runner.invoke(app, ["--version"]).stdout == f"adjudge {version('adjudge')}\n"
@@ -62,3 +73,12 @@ def test_it_says_its_version_and_its_help_by_a_letter() -> None:
 
 def test_the_models_are_told(run: Run) -> None:
     assert "smollm2-135m" in run("models").stdout
+
+
+@pytest.mark.parametrize("command", [("models",), ("prompts",), ("train", "presets")], ids=" ".join)
+def test_a_table_in_a_pipe_is_not_cut_to_a_terminals_width(
+    run: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(*command).stdout
+    monkeypatch.setenv("COLUMNS", "30")
+    assert run(*command).stdout == whole and "…" not in whole

@@ -86,7 +86,9 @@ def test_what_is_read_is_not_written_over_by_measurements(run: Run, tmp_path: Pa
     pairs = write_pairs(tmp_path / "pairs.jsonl", 2).read_text()
     for command in ("judge", "disturbances", "confidence"):
         assert "is what is read" in refused(run("bench", command, "pairs.jsonl", "-o", "pairs.jsonl"))
-    assert "is what is read" in refused(run("bench", "confidence", "pairs.jsonl", "--keep", "pairs.jsonl"))
+    assert "is what is read" in refused(run("bench", "grpo", "pairs.jsonl", "-o", "pairs.jsonl"))
+    for keep, why in (("pairs.jsonl", "is what is read"), ("x", "is what is read"), ("x.csv", "would hold JSON")):
+        assert why in refused(run("bench", "confidence", "pairs.jsonl", "--keep", keep, "-o", "x"))
     assert (tmp_path / "pairs.jsonl").read_text() == pairs
     reward = ("--model", "dummy:tiny-llama-reward")
     assert "is a reward model" in refused(run("bench", "judge", "pairs.jsonl", *reward))

@@ -65,6 +65,14 @@ def test_two_runs_do_not_write_one_table_of_disturbances(tmp_path: Path, monkeyp
         CliRunner().invoke(app, command, catch_exceptions=False)
 
 
+def test_what_the_judge_of_disturbances_was_not_trained_for_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Engine, "__init__", lambda *_, **__: pytest.fail("a model was opened"))
+    command = ["bench", "disturbances", str(tmp_path / "none.jsonl"), "--aspects", "wit=Is it funny?"]
+    assert 'house was not trained for the aspect "wit"' in CliRunner().invoke(app, command).stderr
+
+
 @pytest.mark.parametrize("command", ["judge", "judges", "tree", "grpo", "kernels", "confidence", "disturbances"])
 def test_a_table_that_cannot_be_written_is_told_before_anything_is_measured(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -158,6 +158,7 @@ def test_a_reward_model_has_no_likelihoods_and_leaves_no_journal_of_them(run: Ru
     result = run("pairs.jsonl", *how)
     assert result.exit_code == 0, result.output
     assert "bag of words" in {judge for _, judge, _ in figures()} and not list(Path("out").glob("likelihoods*"))
+    assert "without how likely the bare model finds the texts, which a reward model does not tell" in result.stderr
 
 
 def test_two_runs_do_not_ask_for_likelihoods_in_one_folder(run: Run) -> None:

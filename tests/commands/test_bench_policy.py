@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from typer.testing import CliRunner
 
 from adjudge.bench.policy import texts as policy_texts
 from adjudge.cli import app
+from adjudge.commands.source import Source
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.specification import EngineSpec
 from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
 
@@ -92,6 +95,38 @@ def test_a_judge_that_answers_nothing_ends_the_run_with_an_error_and_judges_once
     finally:
         peer.close()
     assert numbers(tmp_path)[OTHER, "wins over base"]["count"] == "3"
+
+
+def test_a_server_is_asked_for_its_model_which_decides_the_judge_and_costs_no_earlier_run_where_it_is_not_there(
+    tmp_path: Path, tiny: Engine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EngineSpec, "open", lambda spec: house)
+    monkeypatch.setattr(Source, "open", lambda source: nullcontext(house))
+    house = Engine(TINY, kv_cache_gb=0.01)
+    house.name = "house"
+    short = [
+        *options(tmp_path)[:6],
+        "--aspects",
+        "wit=Is it funny?",
+        "--min-mass",
+        0,
+        "--samples",
+        1,
+        "--max-tokens",
+        4,
+    ]
+    said = run(OTHER, *short, "--url", "http://127.0.0.1:9/v1", "--limit", 1)
+    assert 'house was not trained for the aspect "wit"' in said
+    monkeypatch.undo()
+    table = numbers(tmp_path)
+    assert {row["judge"] for row in table.values()} == {"pointwise"}
+    verdicts = (tmp_path / "out/verdicts.jsonl").read_bytes()
+    for judge in ((), ("--judge", "pointwise")):
+        with pytest.raises(AdjudgeError, match="127.0.0.1:9"):
+            run(OTHER, *short, "--url", "http://127.0.0.1:9/v1", "--retries", 0, "--overwrite", *judge)
+    with Journal(tmp_path / "out" / "policy.journal") as book:
+        assert len(book)
+    assert (tmp_path / "out/verdicts.jsonl").read_bytes() == verdicts
 
 
 def test_the_table_is_written_though_nobody_reads_what_is_printed(tmp_path: Path, unread: None) -> None:

@@ -60,6 +60,13 @@ def test_rank_writes_a_line_for_each_group_and_a_table(run: Run) -> None:
     assert "⟨U+001B⟩[2J[red]" in result.stdout
 
 
+def test_another_run_that_is_gone_on_from_is_said(run: Run) -> None:
+    assert run("g.jsonl", *SHORT).exit_code == 0
+    assert run("g.jsonl", *SHORT, "--resume").stderr == ""
+    other = run("g.jsonl", *SHORT, "--resume", "--ranking", "borda")
+    assert "the run that this one goes on from had other options; adjudge replay g.ranks.jsonl.jour" in other.stderr
+
+
 def test_ranks_say_who_is_first_and_equals_share_one(run: Run) -> None:
     assert run("g.jsonl", *SHORT).exit_code == 0
     sea, _, alone = read_lines("g.ranks.jsonl")
@@ -131,7 +138,9 @@ def test_the_best_and_the_worst_of_each_group_are_preferences_that_trainers_read
     again = run("g.jsonl", *SHORT, "-o", "o.jsonl", "--preferences", "p.jsonl")
     assert "p.jsonl exists" in str(again.exception)
     assert "call it p.jsonl" in str(run("g.jsonl", *SHORT, "--preferences", "p.csv", "--resume").exception)
-    assert run("g.jsonl", *SHORT, "--preferences", "p.jsonl", "--resume").exit_code == 0
+    assert "p.jsonl exists" in str(run("g.jsonl", *SHORT, "--preferences", "p.jsonl", "--resume").exception)
+    assert run("g.jsonl", *SHORT, "--preferences", "q.jsonl", "--resume").exit_code == 0
+    assert read_lines("q.jsonl") == read_lines("p.jsonl")
 
 
 def test_pairing_ranking_and_budget_are_the_users(run: Run) -> None:

@@ -136,6 +136,28 @@ def test_mistakes_are_found_before_a_model_is_looked_for(
     assert isinstance(result.exception, AdjudgeError) and reason in str(result.exception)
 
 
+def test_what_is_there_is_written_over_only_where_the_user_says_so(run: Run) -> None:
+    reviews = Path("r.jsonl").read_text()
+    notes = "Mine.\n"
+    for name in ("i.jsonl", "j.dropped.jsonl", "p.svg", "q.jsonl"):
+        Path(name).write_text(notes)
+    for arguments in (
+        ("group", "r.jsonl", "-o", "i.jsonl"),
+        ("group", "r.jsonl", "-o", "j.jsonl"),
+        ("group", "r.jsonl", "-o", "k.jsonl", "--plot", "p.svg"),
+        ("instruct", "r.jsonl", "-o", "q.jsonl"),
+    ):
+        assert "exists: --overwrite it" in str(run(*arguments).exception)
+    assert "would hold JSON" in str(run("group", "r.jsonl", "-o", "q.csv").exception)
+    assert "z.dropped.svg would be overw" in str(
+        run("group", "r.jsonl", "-o", "z.svg", "--plot", "z.dropped.svg").exception
+    )
+    assert Path("i.jsonl").read_text() == Path("p.svg").read_text() == notes and Path("r.jsonl").read_text() == reviews
+    passed(run("group", "r.jsonl", "-o", "j.jsonl", "--overwrite"))
+    passed(run("instruct", "j.jsonl", "-o", "q.jsonl", "--overwrite"))
+    assert read_lines("q.jsonl")
+
+
 def test_a_full_disk_is_told_in_one_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(file: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -143,6 +165,14 @@ def test_a_full_disk_is_told_in_one_sentence(run: Run, monkeypatch: pytest.Monke
     monkeypatch.setattr("adjudge.engine.whole_file.os.fsync", full)
     result = run("group", "r.jsonl", "-o", "items.jsonl")
     assert isinstance(result.exception, AdjudgeError) and "items.jsonl (No space left" in str(result.exception)
+
+
+def test_ratings_have_no_aspects_to_choose(run: Run) -> None:
+    passed(run("group", "r.jsonl", "-o", "items.jsonl"))
+    for group, command in (("readers", "group"), ("readers", "instruct"), ("bench", "personal-studies")):
+        path = "r.jsonl" if command == "group" else "items.jsonl"
+        refused = run(command, path, "-o", "o.jsonl", "--aspects", "ending", group=group)
+        assert str(refused.exception) == "--aspects are of choices, and these are ratings of whole plots: leave it out"
 
 
 def test_a_file_that_breaks_off_is_refused(run: Run) -> None:

@@ -13,9 +13,14 @@ from typer.testing import CliRunner
 
 from adjudge.cli import app
 from adjudge.commands.resumable import keeping
+from adjudge.commands.run_options import RunOptions
+from adjudge.commands.source import Source
+from adjudge.commands.stage_run import stage_run
+from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+RUBRIC = 'points = 10\n[[criteria]]\nname = "plot"\ntext = "Is there one?"\npoints = 10\n'
 
 
 @pytest.mark.parametrize(
@@ -77,3 +82,48 @@ def test_a_shared_journal_is_not_forgotten_for_one_of_its_runs(tmp_path: Path, m
     assert [len(Path(f"{name}.out").read_text().splitlines()) for name in ("one", "two")] == [1, 1]
     with Journal("j") as book:
         assert len(book) == len(book.runs()) == 2
+    stage = RunOptions(Source("dummy:tiny-llama"), "overwrite", Path("j"))
+    with (
+        pytest.raises(AdjudgeError, match=r"j holds runs on one.jsonl, two.jsonl too, which --overwrite would forget"),
+        stage_run("the texts", Path("one.jsonl"), Path("stage.jsonl"), stage),
+    ):
+        pass
+    with stage_run(
+        "the texts", Path("one.jsonl"), Path("stage.jsonl"), RunOptions(stage.source, journal=Path("k"))
+    ) as s:
+        s.open()
+        s.book.put("question", b"answer")
+    monkeypatch.chdir(tmp_path)
+    assert "k holds answers that no judge's run asked for too" in str(
+        judge("one", "--journal", "k", "--overwrite").exception
+    )
+
+
+def test_a_report_is_written_over_where_it_is_one_and_nothing_else_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("i.jsonl").write_text(json.dumps({"prompt": "p", "response": "r"}))
+    Path("r.toml").write_text(RUBRIC)
+    fixed = (
+        "judge",
+        "i.jsonl",
+        "-o",
+        "v.jsonl",
+        "--judge",
+        "rubric",
+        "--rubric",
+        "r.toml",
+        "--model",
+        "dummy:tiny-llama",
+    )
+
+    def judge(*how: str) -> Result:
+        return CliRunner().invoke(app, [*fixed, *how])
+
+    assert str(judge("--report", "r.toml", "--overwrite").exception) == "r.toml is what is read: name another file"
+    for how in ("refuse", "resume"):
+        assert judge("--report", "p.html", *(["--resume"] if how == "resume" else [])).exit_code == 0
+    Path("notes.html").write_text("<!doctype html>\n<html>mine</html>\n")
+    assert "notes.html exists" in str(judge("--report", "notes.html", "--resume").exception)
+    assert "mine" in Path("notes.html").read_text() and Path("r.toml").read_text() == RUBRIC

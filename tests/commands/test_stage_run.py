@@ -7,7 +7,7 @@ import pytest
 
 from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import Source
-from adjudge.commands.stage_run import beside, check_left, stage_run, write_parts
+from adjudge.commands.stage_run import check_left, part_beside, stage_run, write_parts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
 from adjudge.training.stages import Drop, Passed
@@ -87,6 +87,21 @@ def test_an_input_that_stands_where_dropped_rows_go_is_refused(tmp_path: Path) -
         pass
 
 
+def test_a_file_that_the_run_reads_too_is_not_written_over(tmp_path: Path) -> None:
+    texts, output, read = tmp_path / "t.jsonl", tmp_path / "o.jsonl", [tmp_path / "e.jsonl"]
+    with (
+        pytest.raises(AdjudgeError, match="e.jsonl is what is read: name another file"),
+        stage_run("the texts", texts, read[0], RunOptions(NOBODY, "overwrite"), reads=read),
+    ):
+        pass
+    for more in ({"reads": [tmp_path / "o.dropped.jsonl"]}, {"items": tmp_path / "o.dropped.jsonl"}):
+        with (
+            pytest.raises(AdjudgeError, match="o.dropped.jsonl would be overwritten: name another output"),
+            stage_run("the texts", texts, output, RunOptions(NOBODY, "overwrite"), **more),  # type: ignore[arg-type]
+        ):
+            pass
+
+
 def test_a_run_that_leaves_nothing_ends_with_where_it_went_and_what_may_help(tmp_path: Path) -> None:
     write_parts(tmp_path / "o.jsonl", [], [Passed("sieve", [], [Drop("sieve", "small", {"a": 0})])])
     with pytest.raises(AdjudgeError, match=r"nothing is left in .*o.jsonl: .*o.dropped.jsonl says why \(a lower --x\)"):
@@ -100,7 +115,7 @@ def test_a_stage_that_was_answered_nothing_is_an_error_once_its_rows_are_written
         unanswered: Passed[Any] = Passed("write", [], [Drop("write", reason, {"a": 1}) for reason in reasons])
         with pytest.raises(AdjudgeError, match="nothing was answered: once the server answers"):
             write_parts(output, [], [sieve, unanswered])
-        assert beside(output, "dropped").read_text().count("\n") == 1 + len(reasons)
+        assert part_beside(output, "dropped").read_text().count("\n") == 1 + len(reasons)
     write_parts(output, [], [sieve, Passed("write", [], [*unanswered.dropped, Drop("write", "cut_short", {"a": 1})])])
 
 
@@ -108,5 +123,5 @@ def test_dropped_rows_stand_beside_those_that_were_kept_with_stage_and_reason(tm
     output = tmp_path / "o.jsonl"
     write_parts(output, [{"a": 1}], [Passed("sieve", [{"a": 1}], [Drop("sieve", "small", {"a": 0})])])
     assert output.read_text() == '{"a":1}\n'
-    assert beside(output, "rounds.csv").name == "o.rounds.csv"
-    assert beside(output, "dropped").read_text() == '{"a":0,"dropped":{"stage":"sieve","reason":"small"}}\n'
+    assert part_beside(output, "rounds.csv").name == "o.rounds.csv"
+    assert part_beside(output, "dropped").read_text() == '{"a":0,"dropped":{"stage":"sieve","reason":"small"}}\n'

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from adjudge.bench.agreement.dataset import drawn, line_of
+from adjudge.bench.agreement.dataset import drawn, judged_row
 from adjudge.bench.agreement.formats import FORMATS, load
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.kinds import KINDS, prepare
@@ -94,7 +94,9 @@ def test_per_mpst_foretells_a_readers_last_review(tmp_path: Path) -> None:
     dataset = load([write_lines(tmp_path / "m.jsonl", {"examples": reviews})])
     (row,) = dataset.rows
     assert (row.overall, row.cluster, row.item.response, dataset.scale) == (8, "ann", "Plot 8", (1, 10))
-    assert line_of(row)["reviews"][0]["plot"] == "Plot 3"
+    assert judged_row(row)["reviews"][0]["plot"] == "Plot 3"
+    renamed = write_lines(tmp_path / "n.jsonl", {"said": reviews})
+    assert load([renamed], columns={"examples": "said"}).rows[0].item == row.item
 
 
 def test_per_doc_has_an_aspect_and_a_reader(tmp_path: Path) -> None:
@@ -104,6 +106,9 @@ def test_per_doc_has_an_aspect_and_a_reader(tmp_path: Path) -> None:
     (found,) = dataset.rows
     assert (dataset.name, dataset.aspects, found.aspect, found.cluster) == ("per-doc", "perse", "surprise", "R7")
     assert (found.pair.a, found.preferred, found.pair.reviews[0].preferred) == ("new a", 1.0, "b")
+    other = {"said" if name == "completion" else name: value for name, value in row.items()}
+    (same,) = load([write_lines(tmp_path / "PerDOC.S.y.jsonl", other)], columns={"completion": "said"}).rows
+    assert same.pair == found.pair
 
 
 def test_rows_go_by_their_own_ids_and_numbers_of_several_files_do_not_collide(tmp_path: Path) -> None:
@@ -138,7 +143,7 @@ def test_writingbench_joins_requests_and_responses(tmp_path: Path) -> None:
     dataset = load([requests, responses])
     (row,) = dataset.rows
     assert (row.item.prompt, row.item.response, row.overall, dataset.scale) == ("Write it.", "Written.", 7.5, (1, 10))
-    assert KINDS["rubric"].subject(Row("here", line_of(row)), 1).rubric.criteria[0].name == "Fit"
+    assert KINDS["rubric"].subject(Row("here", judged_row(row)), 1).rubric.criteria[0].name == "Fit"
     with pytest.raises(AdjudgeError, match="requests and no responses: name a file"):
         load([requests])
     again = write_lines(tmp_path / "again.jsonl", *({"index": 4, "query": query, "checklist": []} for query in "ab"))
@@ -232,6 +237,11 @@ def test_our_own_rows_and_labels_are_read_and_a_scale_may_be_given(tmp_path: Pat
     own = write_lines(tmp_path / "o.jsonl", {"prompt": "P", "response": "R", "scores": {"Wit": [7, 9]}, "id": "x"})
     (row,) = load([own], scale=(1, 10)).rows
     assert row.scores == {"wit": (7, 9)}
+    with pytest.raises(AdjudgeError, match="--characters is for HoWToBench, and o.jsonl is of another format"):
+        load([own], characters=9)
+    pairs = write_lines(tmp_path / "p.jsonl", {"prompt": "P", "story_a": "A", "story_b": "B", "expected": "a"})
+    with pytest.raises(AdjudgeError, match="--scale is of scores, and p.jsonl has pairs: leave it out"):
+        load([pairs], scale=(1, 10))
     with pytest.raises(AdjudgeError, match=r'line 1 of o.jsonl: "wit" is 7, outside the scale of o, 1 to 5'):
         load([own])
     labelled = load([write_lines(tmp_path / "l.jsonl", {"query": "Q", "response": "R", "label": 1})])
@@ -281,7 +291,7 @@ def test_a_row_of_ones_own_keeps_its_columns_but_for_what_people_said(tmp_path: 
     rows = {"scores": {"scores": 3}, "labels": {"label": 1}}
     for name, rating in rows.items():
         path = write_lines(tmp_path / f"{name}.jsonl", {"prompt": "p", "response": "r", **rating, **further})
-        line = line_of(load([path]).rows[0])
+        line = judged_row(load([path]).rows[0])
         assert (line["level"], line["tone"], line["reviews"]) == (None, {"dry": 1}, [review])
         assert line["human"] == {"overall": (3,)} or line["human"] == {"overall": (1,)}
         assert not {"scores", "label", "published"} & line.keys()

@@ -17,6 +17,7 @@ import httpx2
 import torch
 from typer.testing import CliRunner
 
+from adjudge.bench.grpo import grpo
 from adjudge.bench.grpo import phases as grpo_phases
 from adjudge.bench.grpo import variants as grpo_variants
 from adjudge.bench.grpo.grpo import measure, needed
@@ -84,7 +85,7 @@ def test_the_phases_of_a_step_are_told_by_when_trl_calls(monkeypatch: pytest.Mon
 def test_every_round_trains_each_variant_from_the_same_start_on_the_same_texts() -> None:
     one, broken = Counting(), Counting(fails=True)
     variants = [Variant("one", one.open), Variant("broken", broken.open)]
-    first, second = measure(["a", "b", "c", "d"], SETTING, JUDGING, steps=2, rounds=2, variants=variants)
+    *_, (first, second) = measure(["a", "b", "c", "d"], SETTING, JUDGING, steps=2, rounds=2, variants=variants)
     assert (one.opened, broken.opened) == (2, 1)
     assert len(first.steps) == 2  # one a round: the first warms up
     assert first.steps[0].groups == first.steps[1].groups
@@ -97,7 +98,7 @@ def test_every_round_trains_each_variant_from_the_same_start_on_the_same_texts()
 def test_the_first_variant_may_not_fail() -> None:
     with pytest.raises(RuntimeError, match="no such server"):
         variants = [Variant("broken", Counting(fails=True).open)]
-        measure(["a"], SETTING, JUDGING, steps=2, rounds=1, variants=variants)
+        list(measure(["a"], SETTING, JUDGING, steps=2, rounds=1, variants=variants))
 
 
 def test_what_must_be_computed_is_what_an_empty_engine_computes_for_a_step() -> None:
@@ -208,6 +209,23 @@ def test_the_command_measures_all_variants_and_writes_what_it_found(
     assert batch["computed"] == here["computed"] and batch["written"] == "0" < alone["written"]
     assert int(alone["written"]) <= 2 * 2 * 3
     assert "the policy wrote other texts" not in result.output
+
+
+def test_the_table_of_a_run_that_is_cut_short_has_the_rounds_that_were_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_short(*_: object, **__: object) -> Iterator[list[grpo.Measured]]:
+        yield [grpo.Measured(grpo_variants.VARIANTS[0], [step(2.0)])]
+        raise KeyboardInterrupt
+
+    (tmp_path / "prompts.csv").write_text("prompt\none\n")
+    monkeypatch.setattr(grpo, "measure", cut_short)
+    how = {"group": 2, "prompts": 1, "max_tokens": 4, "reply_tokens": 3, "steps": 2, "rounds": 2, "device": "cpu"}
+    models = {"model": TINY, "judge_model": TINY, "aspects": "coherence", "dtype": "auto"}
+    with pytest.raises(KeyboardInterrupt):
+        grpo.bench_grpo(tmp_path / "prompts.csv", **models, **how, output=tmp_path / "g.csv")  # type: ignore[arg-type]
+    [row] = csv.DictReader((tmp_path / "g.csv").open())
+    assert row["variant"] == grpo_variants.VARIANTS[0].name
 
 
 def test_losers_and_failures_stay_in_the_table_and_the_file() -> None:

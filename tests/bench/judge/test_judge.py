@@ -61,6 +61,13 @@ def trie_size(questions: Questions) -> int:
 # ---- end to end
 
 
+def test_the_table_is_written_though_nobody_reads_what_is_printed(pairs: Path, unread: None) -> None:
+    output = pairs.with_name("score.csv")
+    with pytest.raises(BrokenPipeError):
+        bench_judge(pairs, model=TINY, limit=1, repeats=1, output=output)
+    assert "adjudge" in saved(output)
+
+
 def test_scores_of_all_variants_agree_and_adjudge_computes_least(
     pairs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +160,8 @@ def test_mistakes_are_named_before_anything_is_measured(pairs: Path) -> None:
     ):
         with pytest.raises(AdjudgeError, match=f"--{option} is for {place}, or leave it out"):
             bench_judge(pairs, model=TINY, **given)  # type: ignore[arg-type]
+    with pytest.raises(AdjudgeError, match="--repeats is for the table without a load: leave it out"):
+        bench_judge(pairs, model=TINY, load=True, repeats=3)
     with pytest.raises(AdjudgeError, match="is the table, and the plot stands beside it"):
         bench_judge(pairs, model=TINY, load=True, output=Path("x.png"))
 

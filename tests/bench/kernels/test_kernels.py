@@ -29,10 +29,10 @@ from adjudge.bench.kernels.limits import (
     attention_cases,
     head_cases,
 )
+from adjudge.bench.kernels.measurement import Measurement, read_measurements, write_measurements
 from adjudge.bench.kernels.predictions import predictions
 from adjudge.bench.kernels.report import plot_head
 from adjudge.bench.kernels.timing import Variant
-from adjudge.bench.measurement import Measurement, read_measurements, write_measurements
 from adjudge.engine.errors import AdjudgeError
 from adjudge.kernels import attention
 from adjudge.kernels.dispatch import BackendUnavailable
@@ -259,8 +259,12 @@ def test_cases_are_chosen_by_all_the_words_of_their_names_and_shapes(
     for only, mend in (("set decode", "take words of names"), ("set D=3584", "add --sizes full")):
         with pytest.raises(AdjudgeError, match=f'no case has all of "{only}": {mend}'):
             bench.bench_kernels(only=only, sizes="small")
-    with pytest.raises(AdjudgeError, match="--only chooses what is measured"):
-        bench.bench_kernels(only="set", predict="h200")
+    given: dict[str, Any] = {"only": "set", "kernels": "head", "sizes": "small", "rounds": 5, "device": "cuda"}
+    for name, value in (given | {"compiled": False}).items():
+        option = {"compiled": "no-compile"}.get(name, name)
+        for how in ({"predict": "h200"}, {"earlier": Path("earlier.csv")}):
+            with pytest.raises(AdjudgeError, match=f"--{option} is for what is measured: leave it out"):
+                bench.bench_kernels(**{name: value}, **how)
 
 
 def test_a_tiny_run_fills_every_column_with_right_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

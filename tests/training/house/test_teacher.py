@@ -302,6 +302,13 @@ def test_mistakes_are_found_before_a_model_is_loaded(
         )
 
 
+@pytest.mark.parametrize("option", ["--max-tokens", "--temperature", "--attempts", "--seed"])
+def test_how_texts_are_written_is_refused_where_none_are(tmp_path: Path, option: str) -> None:
+    asked = ["train", "teacher", str(tmp_path / "stories.jsonl"), option, "7"]
+    with pytest.raises(AdjudgeError, match="is the writer's matter: name one with --writer, or leave it out"):
+        CliRunner().invoke(app, asked, catch_exceptions=False)
+
+
 def test_a_story_without_a_first_sentence_is_named(tmp_path: Path, writer: ModelSource) -> None:
     stories = tmp_path / "stories.jsonl"
     for row, mend in (

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from adjudge.bench.csv_table import write_rows
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.whole_file import write_whole
 
 
 @dataclass(frozen=True)
@@ -58,17 +57,6 @@ def write_measurements(path: Path, measurements: Iterable[Measurement]) -> None:
     """Write them as CSV; the file appears whole or not at all."""
     header = [field.name for field in fields(Measurement)]
     write_rows(path, header, ([_text(value) for value in asdict(m).values()] for m in measurements))
-
-
-def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a CSV file, which appears whole or not at all; raises AdjudgeError where it cannot be written."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text.getvalue().encode())
-    except OSError as error:
-        raise AdjudgeError(f"{path} cannot be written ({error.strerror}): name another file with -o") from error
 
 
 def read_measurements(path: Path) -> list[Measurement]:
