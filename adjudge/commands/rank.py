@@ -67,8 +67,9 @@ def rank_file(
     check_lines(output)
     if preferences is not None:
         check_output(preferences, overwrite=run_options.earlier == "overwrite")
-    written = {"journal": journal, "report": report, "preferences": preferences}
-    check_paths("the groups", path, output, run_options.earlier, **written)
+    check_paths(
+        "the groups", path, output, run_options.earlier, journal=journal, report=report, preferences=preferences
+    )
     with beside_earlier(run_options, path, output), opened(run_options, name, options, output) as (engine, book):
         watched = _Watched(open_judge(engine, book), book)
         if run_options.earlier == "overwrite":
