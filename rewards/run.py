@@ -42,11 +42,15 @@ class Run(msgspec.Struct, frozen=True):
     def read_rows(self, journal: Journal) -> list[Row]:
         """The rows, with all their columns, in order."""
         with journal.naming_damage():
-            names = msgspec.json.decode(journal.content(self.rows), type=list[str])
             return [
                 Row(f"row {number} of {journal.path.name}", json.loads(journal.content(name)))
-                for number, name in enumerate(names, 1)
+                for number, name in enumerate(self.row_names(journal), 1)
             ]
+
+    def row_names(self, journal: Journal) -> list[str]:
+        """The hash of each row, in order."""
+        with journal.naming_damage():
+            return msgspec.json.decode(journal.content(self.rows), type=list[str])
 
     def read_keys(self, journal: Journal) -> list[str]:
         """The key of each row's verdict."""

@@ -226,6 +226,13 @@ def test_going_on_with_other_options_is_said(tmp_path: Path, monkeypatch: pytest
     assert again.exit_code == 0 and "goes on from" not in again.stderr
     other = runner.invoke(app, [*judge, "--aspects", "surprise", "--resume"])
     assert other.exit_code == 0 and "the run that this one goes on from had other options" in other.stderr
+    with Path("p.jsonl").open("a") as file:
+        file.write(json.dumps({"prompt": "P", "story_a": "c", "story_b": "d"}) + "\n")
+    for more in (["--resume"], ["--resume", "--limit", "1"]):  # the same rows, and one more or less
+        assert "goes on from" not in runner.invoke(app, [*judge, "--aspects", "surprise", *more]).stderr
+    Path("p.jsonl").write_text(json.dumps({"prompt": "P", "story_a": "c", "story_b": "d"}) + "\n")
+    other = runner.invoke(app, [*judge, "--aspects", "surprise", "--resume"])
+    assert other.exit_code == 0 and "the run that this one goes on from had other rows;" in other.stderr
     judge[-1] = "dummy:tiny-qwen2"
     other = runner.invoke(app, [*judge, "--aspects", "surprise", "--resume"])
     assert other.exit_code == 0 and "the run that this one goes on from had other model;" in other.stderr
