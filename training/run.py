@@ -70,6 +70,7 @@ class Begun(msgspec.Struct, frozen=True):
 
     def clear(self) -> None:
         """Forget an earlier run where this one does not go on from its checkpoint; one to be resumed keeps verdicts."""
+        self.state.wait_for_everyone()  # all have built their trainers, which read a dummy's weights
         if self.checkpoint is None and self.state.is_main_process:
             self.folder.begin(self.record, resume=self.resume)
             self.folder.metrics.unlink(missing_ok=True)
@@ -118,7 +119,7 @@ def begin(
     state.wait_for_everyone()  # all have looked before the first changes anything
     with _alone(folder) if state.is_main_process else contextlib.nullcontext():
         if state.is_main_process:
-            folder.put_back() if resume else folder.set_aside()
+            shutil.rmtree(folder.making, ignore_errors=True)
             if checkpoint is not None:
                 folder.begin(record, resume=True)
                 cut(folder, checkpoint)
@@ -128,7 +129,7 @@ def begin(
             yield Begun(folder, state, record, resume, checkpoint, answered)
         finally:
             if state.is_main_process:
-                folder.put_back()
+                shutil.rmtree(folder.making, ignore_errors=True)
 
 
 @contextlib.contextmanager

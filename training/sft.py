@@ -56,7 +56,7 @@ def train_sft(
     local = parts(optimiser, state.num_processes)
     models = [recipe.policy.model]
     with begin(state, recipe, record, models, resume=resume, overwrite=overwrite) as begun, calm():
-        policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
+        policy = open_policy(recipe.policy, folder.making, gpu=begun.gpu)
         words = Tokenizer(policy.tokenizer)
         kept = within(rows, recipe.data, words)
         train, held_out = _texts(recipe, kept, words, room(optimiser.max_tokens, policy.model))

@@ -108,7 +108,7 @@ def fit(
         calm(),
         _unplanned_attention(),
     ):
-        policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
+        policy = open_policy(recipe.policy, folder.making, gpu=begun.gpu)
         policy.tokenizer.padding_side = "right"
         task = open_task(policy)
         steps = optimiser.count(len(task.train))

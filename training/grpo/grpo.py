@@ -120,7 +120,7 @@ def train_grpo(
         if begun.checkpoint is not None:
             for one in guarding:
                 one.go_on(begun.checkpoint, begun.step)
-        policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
+        policy = open_policy(recipe.policy, folder.making, gpu=begun.gpu)
         words = Tokenizer(policy.tokenizer)
         prompts = within(prompts, recipe.data, words, thinks=recipe.reward.thinks)
         steps = recipe.optimiser.count(len(prompts.train))
