@@ -67,6 +67,11 @@ class RunFolder(msgspec.Struct, frozen=True):
         return self.path / "engines.json"
 
     @property
+    def made_rows(self) -> Path:
+        """The rows that were made of texts, where the run made its own."""
+        return self.path / "made-rows.jsonl"
+
+    @property
     def policy(self) -> Path:
         """The trained policy, as `adjudge judge --model` (or --adapter) opens it."""
         return self.path / "policy"
@@ -96,8 +101,9 @@ class RunFolder(msgspec.Struct, frozen=True):
     def earlier(self) -> list[Path]:
         """All that an earlier run has left here, which a new one forgets, and its recipe last."""
         folders = (*self.path.glob("checkpoint-*"), self.policy, self.making, self.path / COMPLETIONS)
-        written = (self.metrics, self.curves, self.rewards, self.engines, *self.path.glob("rewards.journal*"))
-        return [path for path in (*folders, *written, self.recipe) if path.exists()]
+        rewards = (self.rewards, self.engines, *self.path.glob("rewards.journal*"))
+        files = (self.metrics, self.curves, self.made_rows, *rewards)
+        return [path for path in (*folders, *files, self.recipe) if path.exists()]
 
     def of_others(self) -> list[Path]:
         """What has the name of something that a run leaves, in a folder without a run's recipe.

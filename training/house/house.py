@@ -40,9 +40,9 @@ def train_house(
 ) -> Run:
     """Train the model of a recipe to score texts by how much worse they were made.
 
-    Folder, processes and resuming are those of `train_sft`; the rows stand in rows.jsonl of the folder, and a model
-    card beside the adapter, which is stored in bfloat16. Raises AdjudgeError for what can be mended, before the model
-    is loaded.
+    Folder, processes and resuming are those of `train_sft`; the rows stand in made-rows.jsonl of the folder, and a
+    model card beside the adapter, which is stored in bfloat16. Raises AdjudgeError for what can be mended, before the
+    model is loaded.
     """
     if recipe.kept is not None and recipe.policy.adapter is not None:
         check_base(recipe.kept, Base(recipe.policy.model, resolve(recipe.policy.model).fingerprint))
@@ -72,7 +72,7 @@ def train_house(
     def open_task(opened: OpenModel) -> SlotTask:
         return SlotTask(recipe, opened, recipe.optimiser, judged)
 
-    writing = _Rows(folder.path / "rows.jsonl", b"".join(map(_lines, (train, held_out))))
+    writing = _Rows(folder.made_rows, b"".join(map(_lines, (train, held_out))))
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": (writing,)}
     kept = () if recipe.kept is None else (read_adapter(recipe.kept).fingerprint,)
     rows = digest(train.fingerprint, held_out.fingerprint, *kept)

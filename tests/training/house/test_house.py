@@ -68,13 +68,25 @@ def going_on(trained: Run) -> dict[str, Any]:
 
 def test_a_judge_is_trained_and_asked(trained: Run) -> None:
     assert trained.after is not None and trained.step == 4
-    rows = read_lines(trained.folder.path / "rows.jsonl")
+    rows = read_lines(trained.folder.made_rows)
     assert len({row["id"].rstrip("ab") for row in rows}) == 24 and any("story_a" in row for row in rows)
     card = (trained.folder.policy / "README.md").read_text()
     assert "everyday.jsonl" in card and "Apache-2.0" in card and "Licences of the texts: Apache-2.0." in card
     engine = Engine("dummy:tiny-llama", adapter=trained.folder.policy)
     assert PointwiseJudge(engine).judge([Item("p", "A story.", "1")])[0].score is not None
     assert PairwiseJudge(engine).judge([Pair(a="One.", b="Two.", prompt="p", id="1")])[0].preference is not None
+
+
+def test_texts_in_the_folder_of_a_run_are_not_written_over(tmp_path: Path) -> None:
+    own = shutil.copy(OWN / "everyday.jsonl", tmp_path / "rows.jsonl")
+    told = {"licence": "Apache-2.0", "attribution": "the authors"}
+    how: dict[str, Any] = {"optimiser": {"lr": 0.01, "rows_per_step": 4, "micro_batch": 4, "steps": 1}}
+    for overwrite in (False, True):
+        run = train_house(recipe(tmp_path, ".", sources=[{"path": str(own), **told}], **how), overwrite=overwrite)
+        assert Path(own).read_bytes() == (OWN / "everyday.jsonl").read_bytes() and run.folder.made_rows.is_file()
+    own = shutil.move(own, run.folder.made_rows)
+    with pytest.raises(AdjudgeError, match="is in the folder of this run, which forgets it"):
+        train_house(recipe(tmp_path, ".", sources=[{"path": str(own), **told}], **how), overwrite=True)
 
 
 def test_a_run_that_was_stopped_comes_to_the_same_adapter(trained: Run, tmp_path: Path) -> None:
