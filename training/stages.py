@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -25,6 +25,7 @@ from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.progress import watched
 
 T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
 Read = Callable[[str], T]
 """What is made of a text; raises Unusable for one that is not what was asked for."""
 
@@ -95,6 +96,13 @@ class Texts:
         self.unended = unended
         self.rewritten = self.shortened = 0
 
+    @property
+    def counts(self) -> Counter[str]:
+        """Texts that were `asked` for, `rewritten` and `remembered`, and prompts that were `shortened`."""
+        kept = self.engine
+        found = {"asked": kept.asked, "remembered": kept.remembered}
+        return Counter(**found, rewritten=self.rewritten, shortened=self.shortened)
+
     def prompt(self, messages: Sequence[Message], answer: str = "") -> Prompt:
         """A prompt in the model's chat template, its untrusted texts shortened where it would not fit."""
         [prompt], shortened = self.engine.fit([self.engine.chat(messages, answer)], self.reserve)
@@ -162,7 +170,7 @@ def sifted(stage: str, rows: Iterable[T], why_not: Callable[[T], str | None]) ->
         if (reason := why_not(row)) is None:
             kept.append(row)
         else:
-            dropped.append(Drop(stage, reason, record_of(row)))
+            dropped.append(Drop(stage, reason, row))
     return Passed(stage, kept, dropped)
 
 
@@ -178,6 +186,14 @@ def without_repeats(
         return reason if len(seen) == known else None
 
     return sifted(stage, rows, repeated)
+
+
+def grouped(rows: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
+    """The rows by their keys, in order."""
+    groups: dict[Key, list[T]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
 def record_of(row: Any) -> Mapping[str, Any]:

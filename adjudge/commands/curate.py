@@ -12,6 +12,7 @@ from adjudge.bench.reports.labels import label_lines
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import check_left, check_stages, part_beside, stage_run
+from adjudge.commands.writing_options import tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.debate import DebateJudge
 from adjudge.rewards.judges.kinds import Options, files_of, prepare
@@ -136,6 +137,7 @@ def curate_principles_file(
             write_stage(part_beside(output, "dropped.jsonl"), search.dropped)
             write_principles(output, rounds)
             print(_round_line(one))
+    tell_texts(agents.counts)
     if plot is not None:
         draw_rounds(rounds, plot, f"Principles from {path.name}")
     chosen = best(rounds)

@@ -63,7 +63,7 @@ def synthesize_file(
     if once.dropped:
         tell([once], f"Stories of {path.name}")
     tell([made], f"Rationales for {path.name}")
-    tell_texts(texts)
+    tell_texts(texts.counts)
     say(f"rationales: {output}")
     form_helps = "" if structured else "--structured holds texts to their form; "
     check_left(output, made.kept, f"{form_helps}more --max-tokens, or a larger --model")
@@ -89,7 +89,7 @@ def filter_file(
         done = list(filters.evolve(rationales, names))
         write_parts(output, done[-1].kept, done)
     tell(done, f"What each stage left of {path.name}", plot, PUBLISHED if names == PIPELINE else ())
-    tell_texts(filters.texts)
+    tell_texts(filters.texts.counts)
     say(f"evolved: {output}", f"dropped: {part_beside(output, 'dropped')}")
     if plot is not None:
         say(f"plot: {plot}")

@@ -15,7 +15,7 @@ from adjudge.rewards.judges.debate import DebateJudge
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item, Verdict
 from adjudge.rewards.wire import item_of, label_of
-from adjudge.training.stages import Passed, Unusable, passed, sifted, without_repeats
+from adjudge.training.stages import Passed, Unusable, grouped, passed, sifted, without_repeats
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -158,12 +158,9 @@ def make_pairs(judged: Sequence[Judged], rules: Rules) -> tuple[list[PreferenceP
     """
     different = without_repeats(judged, lambda one: _text(one.item), "twice", stage="texts")
     ruled = sifted("rulings", different.kept, lambda one: None if rules.takes(one) else "even")
-    prompts: dict[str, list[Judged]] = {}
-    for one in ruled.kept:
-        prompts.setdefault(_text(one.item)[0], []).append(one)
     pairs: list[PreferencePair] = []
     alone: dict[str, str] = {}
-    for group in prompts.values():
+    for group in grouped(ruled.kept, lambda one: _text(one.item)[0]).values():
         found = [(one, other) for one, other in product(group, group) if rules.prefers(one, other)]
         if not found:
             same = "even" if rules.by == "scores" else "good" if rules.ruling(group[0]) else "bad"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -188,11 +187,3 @@ def _texts(row: Row, name: str) -> tuple[str, ...]:
 def _dropped_by(row: Row) -> str:
     dropped = row.columns.get("dropped")
     return str(dropped.get("stage", "")) if isinstance(dropped, dict) else ""
-
-
-def same_question(rationales: Sequence[Rationale]) -> dict[str, list[Rationale]]:
-    """The rationales by their question."""
-    found: dict[str, list[Rationale]] = {}
-    for rationale in rationales:
-        found.setdefault(rationale.pair, []).append(rationale)
-    return found
