@@ -26,6 +26,9 @@ from adjudge.training.recipe import Recipe
 from adjudge.training.reward_log import cut_rewards
 from adjudge.training.run_folder import RunFolder
 
+Status = Callable[[str], None]
+"""Told what a run is about to do, a line at a time."""
+
 
 class Run(msgspec.Struct, frozen=True):
     """What a run came to: its folder, its last step, and a mean on held-out rows before and after (reward, or loss).
@@ -90,6 +93,11 @@ class Begun(msgspec.Struct, frozen=True):
 def processes() -> PartialState:
     """The processes of this run: one, or as many as accelerate or torchrun have started."""
     return PartialState(cpu=not torch.cuda.is_available())
+
+
+def heard_once(status: Status) -> Status:
+    """The same in the main process of a run, and nothing in the others: all would say the same."""
+    return status if processes().is_main_process else lambda line: None
 
 
 @contextlib.contextmanager

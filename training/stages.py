@@ -219,13 +219,17 @@ def read_stage(path: Path, *, needs: Sequence[str] = ()) -> list[Row]:
 
     Raises AdjudgeError as `read_rows` does, for two rows of one id, and for a file that was not written to its end.
     """
-    check_whole(path)
-    rows = read_rows(path)
+    try:
+        rows = read_rows(path)
+    except AdjudgeError as error:
+        if isinstance(error.__cause__, ValueError | RecursionError):  # of what is no JSON
+            _check_whole(path)
+        raise
     places: dict[str, Row] = {}
     for number, row in enumerate(rows, 1):
         for name in needs:
             if row.columns.get(name) is None:
-                raise AdjudgeError(f'{row.place}: "{name}" is missing')
+                raise row.without(name, "needed here")
         own = id_of(row, number)
         if earlier := places.get(own):
             raise AdjudgeError(_namesakes(own, earlier, row))
@@ -242,7 +246,7 @@ def _namesakes(name: str, *rows: Row) -> str:
     return f'{other.place} has no id and goes by its number, "{name}", which is the id of {has.place}: give it one'
 
 
-def check_whole(path: Path) -> None:
+def _check_whole(path: Path) -> None:
     """Refuse a JSONL file whose last line breaks off: a part of it would be taken for the whole.
 
     Raises AdjudgeError.
@@ -251,10 +255,7 @@ def check_whole(path: Path) -> None:
         return
     if not path.is_file():  # a pipe is read once, and its writer tells how it ended
         return
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise AdjudgeError(f"cannot read {path} ({error.strerror}): name a file that can be read") from error
+    content = path.read_bytes()
     text = content.decode(coding_of(content), "replace")
     if text.lstrip().startswith("["):  # an array, which cannot be read without its end
         return

@@ -106,7 +106,7 @@ class Search:
 
     def rounds(self, principles: Sequence[str], strategy: str) -> Iterator[Round]:
         """Round 0, the state before, and then round after round."""
-        state = Round(0, strategy, tuple(principles), self._held_out(principles))
+        state = Round(0, strategy, tuple(principles), self._held_out(principles), dropped=self._dropped(0))
         yield state
         for number in range(1, self.plan.rounds + 1):
             state = self._round(number, state)
@@ -143,8 +143,12 @@ class Search:
             missed=len(missed),
             looked_at=len(real),
             wrong=len(wrong),
-            dropped=dict(Counter(f"{drop.stage}: {drop.reason}" for drop in self.dropped[done:])),
+            dropped=self._dropped(done),
         )
+
+    def _dropped(self, before: int) -> dict[str, int]:
+        """What was dropped since there were so many."""
+        return dict(Counter(f"{drop.stage}: {drop.reason}" for drop in self.dropped[before:]))
 
     def _write(self, number: int, strategy: str) -> list[Case]:
         """Bad texts to some prompts."""

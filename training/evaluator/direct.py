@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
@@ -32,7 +32,7 @@ from adjudge.training.evaluator.recipe import Asked, DirectOptimiser, DirectReci
 from adjudge.training.evaluator.split import read_split
 from adjudge.training.policy import room
 from adjudge.training.progress import bar
-from adjudge.training.run import Run, processes
+from adjudge.training.run import Run, Status, heard_once, processes
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ def train_direct(
     *,
     resume: bool = False,
     overwrite: bool = False,
-    status: Callable[[str], None] = lambda line: None,
+    status: Status = lambda line: None,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> Run:
     """Train the model of a recipe to answer as people did, where a judge in direct mode reads its answers.
@@ -71,7 +71,7 @@ def train_direct(
     Folder, processes and resuming are those of `train_sft`; the policy is then the judge's model, or its adapter.
     Raises AdjudgeError for what can be mended, before the model is loaded where possible.
     """
-    rows = read_split(recipe.data, recipe.seed)
+    status, rows = heard_once(status), read_split(recipe.data, recipe.seed)
     asked, scores = recipe.judge, recipe.scores
     check_columns((*rows.train, *rows.held_out), asked, scores)
     train, held_out = rated_rows(rows.train, asked, scores), rated_rows(rows.held_out, asked, scores)

@@ -85,11 +85,15 @@ class Filters:
                 yield place, one
 
     def refine(self, rationales: Sequence[Rationale]) -> Iterator[Result]:
-        """Have each written again, better argued, with the same scores (eq. 4); what it was becomes a draft."""
+        """Have each written again, better argued, with the same scores (eq. 4); what it was becomes a draft.
+
+        How sure the model was of the scores after that is forgotten with it.
+        """
         for place, result in rewritten(rationales, [self._refining(one) for one in rationales], self.texts):
             if isinstance(result, Rationale):
                 before = rationales[place]
-                result = msgspec.structs.replace(result, drafts=(*before.drafts, before.response))
+                drafts = (*before.drafts, before.response)
+                result = msgspec.structs.replace(result, drafts=drafts, confidence=None)
             yield place, result
 
     def attack(self, rationales: Sequence[Rationale]) -> Iterator[Result]:

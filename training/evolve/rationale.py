@@ -16,7 +16,7 @@ from adjudge.rewards.judges import template
 from adjudge.rewards.judges.aspects import SETS, Aspect
 from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge, texts_of_question
 from adjudge.rewards.judges.pointwise import PointwiseJudge
-from adjudge.rewards.rows import Row, id_of
+from adjudge.rewards.rows import Row, id_of, number_of
 from adjudge.rewards.verdict import Pair
 from adjudge.training.stages import read_stage
 
@@ -148,6 +148,7 @@ def _rationale(row: Row, number: int) -> Rationale:
         response=well_formed(row.text("response", NEEDED_BY)),
         drafts=_texts(row, "drafts"),
         passed=_texts(row, "passed"),
+        confidence=_confidence(row),
         dropped_by=_dropped_by(row),
         more={name: value for name, value in row.columns.items() if name not in OURS},
     )
@@ -182,6 +183,16 @@ def _texts(row: Row, name: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise AdjudgeError(f'{row.place}: "{name}" is not a list of strings: leave it out')
     return tuple(map(well_formed, value))
+
+
+def _confidence(row: Row) -> tuple[float, ...] | None:
+    value = row.columns.get("confidence")
+    if value in (None, ""):
+        return None
+    chances = list(map(number_of, value)) if isinstance(value, list) else [None]
+    if None in chances:
+        raise AdjudgeError(f'{row.place}: "confidence" is not a list of numbers: leave it out')
+    return tuple(value)
 
 
 def _dropped_by(row: Row) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import importlib.util
 import random
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from adjudge.training.metrics import read_metrics, weighted_mean
 from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.prompts import Prompts, dataset, fingerprint, read_by_policy, read_prompts, shuffled, within
 from adjudge.training.reward_log import Recorded, check_columns, read_rewards, remember
-from adjudge.training.run import Begun, Run, begin, calm, processes, trained
+from adjudge.training.run import Begun, Run, Status, begin, calm, heard_once, processes, trained
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.terminal import counted
 
@@ -79,7 +79,7 @@ def train_grpo(
     resume: bool = False,
     overwrite: bool = False,
     reward: Reward | None = None,
-    status: Callable[[str], None] = lambda line: None,
+    status: Status = lambda line: None,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> Run:
     """Train the policy of a recipe, and leave it with its metrics and curves in the recipe's output folder.
@@ -91,6 +91,7 @@ def train_grpo(
     saved before GuardTripped is raised. Raises AdjudgeError for what can be mended, before the policy is loaded where
     possible, and at the end of a run in which no completion got a reward (Unrewarded).
     """
+    status = heard_once(status)
     folder, prompts = RunFolder(Path(recipe.output)), read_prompts(recipe.data)
     record = _record(recipe, prompts)
     if recipe.reward.journal:
@@ -124,16 +125,15 @@ def train_grpo(
         words = Tokenizer(policy.tokenizer)
         prompts = within(prompts, recipe.data, words, thinks=recipe.reward.thinks)
         steps = recipe.optimiser.count(len(prompts.train))
-        if state.is_main_process:
-            for line in _plan(recipe, prompts, batch, steps, begun):
-                status(line)
+        for line in _plan(recipe, prompts, batch, steps, begun):
+            status(line)
         if isinstance(paid, Colocated) and recipe.reward.on_policy:
             paid.policy = lent(recipe, policy)
         rounds = steps / recipe.optimiser.iterations
         watch = Watch(folder, rounds * recipe.optimiser.prompts_per_step / len(prompts.train))
         order = _order(recipe, prompts, steps)
         ahead = coming(recipe, order, prompts.held_out, begun) if reward is None and recipe.reward.writes else []
-        if ahead and state.is_main_process:
+        if ahead:
             status(f"references of {counted(len(ahead), 'prompt')} are written first, but for those that are kept")
         around = paid.awake if isinstance(paid, Colocated) else contextlib.nullcontext
         preparing = Preparing(written, ahead, folder.journal if recipe.reward.journal else None, around)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from adjudge.training.house.card import card
 from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.house.rows import Rows, rows_of, sizes, split
 from adjudge.training.house.texts import stories_of
-from adjudge.training.run import Run, processes
+from adjudge.training.run import Run, Status, heard_once, processes
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.terminal import counted
 
@@ -36,7 +35,7 @@ def train_house(
     *,
     resume: bool = False,
     overwrite: bool = False,
-    status: Callable[[str], None] = lambda line: None,
+    status: Status = lambda line: None,
 ) -> Run:
     """Train the model of a recipe to score texts by how much worse they were made.
 
@@ -44,6 +43,7 @@ def train_house(
     model card beside the adapter, which is stored in bfloat16. Raises AdjudgeError for what can be mended, before the
     model is loaded.
     """
+    status = heard_once(status)
     if recipe.kept is not None and recipe.policy.adapter is not None:
         check_base(recipe.kept, Base(recipe.policy.model, resolve(recipe.policy.model).fingerprint))
         check_alike(Path(recipe.policy.adapter), recipe.kept)
@@ -79,9 +79,9 @@ def train_house(
 
     def finish(made: Path, run: Run) -> None:
         if recipe.policy.method == "lora":
-            half_precision(made)
             if recipe.kept is not None:
                 average(made, recipe.kept, recipe.keep)
+            half_precision(made)
         text = card(recipe, [len(side) for side in sides], train.done, run)
         write_whole(made / "README.md", text.encode())
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,6 +104,13 @@ def test_what_it_went_on_from_is_kept_in_its_weights(trained: Run, going_on: dic
     assert (kept.folder.policy / ADAPTER).read_bytes() == (trained.folder.policy / ADAPTER).read_bytes()
 
 
+def test_an_average_is_rounded_once(trained: Run, going_on: dict[str, Any], tmp_path: Path) -> None:
+    kept = train_house(recipe(tmp_path, "kept", keep=0.5, logging={"save_every": 1}, **going_on)).folder
+    before, came_to = load_file(trained.folder.policy / ADAPTER), load_file(kept.path / "checkpoint-1" / ADAPTER)
+    for name, found in load_file(kept.policy / ADAPTER).items():
+        assert torch.equal(found, (0.5 * before[name].float() + 0.5 * came_to[name]).bfloat16())
+
+
 def test_another_adapter_is_kept_in_its_weights(trained: Run, going_on: dict[str, Any], tmp_path: Path) -> None:
     shutil.copytree(trained.folder.policy, tmp_path / "other")
     halved = {name: tensor / 2 for name, tensor in load_file(tmp_path / "other" / ADAPTER).items()}
@@ -144,19 +152,26 @@ def test_mistakes_in_a_recipe_are_named(tmp_path: Path, changes: dict[str, Any],
         recipe(tmp_path, "none", **changes)
 
 
-def test_a_run_says_of_which_sources_texts_are_split_by_first_sentences(tmp_path: Path) -> None:
+def test_a_run_says_once_of_which_sources_texts_are_split_by_first_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
-    told = {"licence": "Apache-2.0", "attribution": "the authors"}
+    licensed = {"licence": "Apache-2.0", "attribution": "the authors"}
     bare = tmp_path / "bare.jsonl"
     rows = [json.loads(line) for line in (OWN / "everyday.jsonl").read_text().splitlines()]
     bare.write_text("".join(json.dumps({"text": row["text"]}) + "\n" for row in rows))
-    sources = [{"path": str(path), **told} for path in (OWN / "everyday.jsonl", bare)]
+    sources = [{"path": str(path), **licensed} for path in (OWN / "everyday.jsonl", bare)]
     policy = {"model": "dummy:no-such-model"}
     with pytest.raises(AdjudgeError):
         train_house(recipe(tmp_path, "none", sources=sources, policy=policy), status=said.append)
     assert [line for line in said if "split" in line] == [
         f"no prompts in {bare}: its texts are split by their first sentences"
     ]
+    told = list(said)
+    monkeypatch.setattr("adjudge.training.run.processes", lambda: SimpleNamespace(is_main_process=False))
+    with pytest.raises(AdjudgeError):
+        train_house(recipe(tmp_path, "none", sources=sources, policy=policy), status=said.append)
+    assert said == told  # another process of the same run says nothing
 
 
 def test_a_card_tells_what_was_known_of_the_adapters_before(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_each_part_can_be_left_out(tiny: Engine) -> None:
     saved: dict[str, Any] = {}
     one = Examiner(tiny, lambda shown, before: script(shown, before + 1), grade)  # whose points do not sum to 10
     [row, _] = mine(one, save=saved.__setitem__, without=frozenset({"texts", "filter"}), sets=1).rows[:2]
-    assert [one.mended for one in saved["sets"]][0] and (row["id"], row["sets"], row["mended"]) == ("bees", 1, True)
+    assert next(one.mended for one in saved["sets"]) and (row["id"], row["sets"], row["mended"]) == ("bees", 1, True)
 
     engine = Examiner(tiny, script, grade)
     mined = mine(engine, without=frozenset({"rubrics"}))
