@@ -25,7 +25,7 @@ from adjudge.training.curate.labelled import divide, labelled_of
 from adjudge.training.curate.pairs import Rules, Rulings, candidates_of, judge_candidates, make_pairs
 from adjudge.training.curate.results import draw_rounds, write_principles
 from adjudge.training.curate.search import Plan, Round, Search, best
-from adjudge.training.kept_engine import KeptEngine
+from adjudge.training.kept_engine import KeptEngine, keeping_analyses
 from adjudge.training.pictures import check_picture
 from adjudge.training.stages import read_stage, write_stage
 from adjudge.training.terminal import counted, say
@@ -122,7 +122,7 @@ def curate_principles_file(
     with stage_run("the texts", path, output, run_options, plot=plot, others=others, reads=reads) as run:
         engine = run.open()
         agents = Agents(engine, run.book, language=language, most=most, **writing)
-        asked = KeptEngine(engine, run.book) if how.get("mode") == "reasoned" else engine  # analyses too are kept
+        asked = keeping_analyses(engine, run.book, how.get("mode"))
         search = Search(
             lambda principles: PrincipleJudge(asked, principles, journal=run.book, **how), agents, division, plan
         )

@@ -194,7 +194,7 @@ def test_a_search_in_which_the_judge_abstains_on_all_texts_held_out_says_so(sear
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--without", "judge"), 'no agent "judge"'),
+        (("--without", "judge"), 'no agent to leave out of the search is called "judge": choose reflect'),
         (("-o", "p.jsonl"), "name a .toml"),
         (("--held-out", "1.5"), "the share held out is 1.5"),
         (("--held-out", "0.1"), "no good texts held out"),

@@ -18,7 +18,7 @@ from adjudge.rewards.verdict import Item
 from adjudge.training.evolve.judges import FOLDER, ContradictionJudge
 from adjudge.training.evolve.rationale import Rationale
 from adjudge.training.evolve.rule import inverted, rewritten, written_scores
-from adjudge.training.kept_engine import KeptEngine
+from adjudge.training.kept_engine import KeptEngine, keeping_analyses
 from adjudge.training.stages import Passed, Texts, Unusable, passed
 
 Result = tuple[int, Rationale | Unusable]
@@ -53,7 +53,8 @@ class Filters:
         self.engine = engine
         self.texts = Texts(engine, sampling, journal, attempts=attempts, seed=seed)
         self.kept = KeptEngine(engine, journal)
-        asked, own = (self.kept, sampling) if mode == "reasoned" else (engine, None)  # analyses too are kept
+        own = sampling if mode == "reasoned" else None
+        asked = keeping_analyses(engine, journal, mode)
         self.judge = ContradictionJudge(asked, mode=mode, journal=journal, sampling=own, attempts=attempts, seed=seed)
         self.stages: dict[str, Callable[[Sequence[Rationale]], Iterator[Result]]] = {
             "rule": self.rule,

@@ -21,7 +21,7 @@ from adjudge.training.evaluator.recipe import Asked, Scores
 from adjudge.training.house.averaging import average, check_alike, half_precision
 from adjudge.training.house.card import card
 from adjudge.training.house.recipe import HouseRecipe
-from adjudge.training.house.rows import Rows, rows_of, sizes, split
+from adjudge.training.house.rows import MadeRows, rows_of, sizes, split
 from adjudge.training.house.texts import stories_of
 from adjudge.training.run import Run, Status, heard_once, processes
 from adjudge.training.run_folder import RunFolder
@@ -100,11 +100,11 @@ class _Rows(TrainerCallback):
             write_whole(self.path, self.content)
 
 
-def _rated(rows: Rows, asked: Asked) -> list[Rated]:
+def _rated(rows: MadeRows, asked: Asked) -> list[Rated]:
     return rated_rows(rows.pairs if asked.name == "pairwise" else rows.single, asked, SCORES)
 
 
-def _lines(rows: Rows) -> bytes:
+def _lines(rows: MadeRows) -> bytes:
     return "".join(json.dumps(row.columns, ensure_ascii=False) + "\n" for row in (*rows.single, *rows.pairs)).encode(
         "utf-8", "surrogatepass"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +13,6 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.models.fingerprints import digest
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.rows import Row
 from adjudge.training.evaluator.split import place_of
@@ -23,7 +21,7 @@ from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import Excerpts
 from adjudge.training.house.texts import Corpus, Story, joined
 from adjudge.training.house.typesetting import typeset
-from adjudge.training.prompts import plain
+from adjudge.training.prompts import fingerprint_of, plain
 
 BEST = 4.7
 """The score of a text as its author left it; 1 is the lowest."""
@@ -57,7 +55,7 @@ VERDICT = 0.35
 """What a verdict beside a text costs on every aspect."""
 
 
-class Rows(msgspec.Struct, frozen=True):
+class MadeRows(msgspec.Struct, frozen=True):
     """Rows for the pointwise judge and for the pairwise one."""
 
     single: tuple[Row, ...]
@@ -68,7 +66,7 @@ class Rows(msgspec.Struct, frozen=True):
     @property
     def fingerprint(self) -> str:
         """Changes with every row."""
-        return digest("rows", json.dumps([[row.columns for row in rows] for rows in (self.single, self.pairs)]))
+        return fingerprint_of("rows", self.single, self.pairs)
 
 
 class _Text(msgspec.Struct, frozen=True):
@@ -93,7 +91,7 @@ class _Text(msgspec.Struct, frozen=True):
         return joined(self.parts, self.gaps)
 
 
-def rows_of(stories: Sequence[Story], count: int, how: Excerpts, aspects: Sequence[Aspect], seed: str) -> Rows:
+def rows_of(stories: Sequence[Story], count: int, how: Excerpts, aspects: Sequence[Aspect], seed: str) -> MadeRows:
     """Rows of so many excerpts; the same whenever they are asked for.
 
     Of each there are two versions, one worse than the other: as a pair, or as two rows that are learnt together, so
@@ -118,7 +116,7 @@ def rows_of(stories: Sequence[Story], count: int, how: Excerpts, aspects: Sequen
             for place, columns in enumerate(maker.scored(random) if scored else maker.versions(random)):
                 about = {"id": f"{number}{ascii_lowercase[place]}", "together": str(number)}
                 single.append(Row(f"excerpt {number}", {**about, **columns}))
-    return Rows(tuple(single), tuple(pairs), dict(maker.done))
+    return MadeRows(tuple(single), tuple(pairs), dict(maker.done))
 
 
 def split(stories: Sequence[Story], share: float) -> tuple[list[Story], list[Story]]:

@@ -165,5 +165,5 @@ def test_plans_without_anything_to_do_are_refused(plan: dict[str, int]) -> None:
 
 def test_only_reflection_can_be_left_out() -> None:
     assert checked_reflection(None) and checked_reflection(" ") and not checked_reflection("reflect")
-    with pytest.raises(AdjudgeError, match='no agent "judge"'):
+    with pytest.raises(AdjudgeError, match='no agent to leave out of the search is called "judge": choose reflect'):
         checked_reflection("judge")
