@@ -122,7 +122,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return any(engine.of_policy for engine in self.engines)
 
     @property
-    def written(self) -> dict[str, str]:
+    def score_columns(self) -> dict[str, str]:
         """The columns of people's scores, by the names of the parts that are what an evaluator wrote for them."""
         return {
             f"{self._before}{name}/score/{column}": column
