@@ -125,22 +125,22 @@ class SlotTask(Task[Example]):
 
     def begin(self, model: Any, device: torch.device, at_once: int) -> None:
         """What is anchored among the rows to train on is to be answered as this model does."""
-        if any(slot.anchored for example in self.train for slot in example.slots):
-            model.to(device).eval()
-            with bar(shown=processes().is_main_process) as progress:
-                about = progress.add_task("what is to be answered as before", total=len(self.train))
-                train = list(self.train)
-                asked = [n for n, example in enumerate(train) if any(slot.anchored for slot in example.slots)]
-                asked.sort(key=lambda n: self.length(train[n]))
-                for start in range(0, len(asked), at_once):
-                    places = asked[start : start + at_once]
-                    for place, example in zip(
-                        places, self._as_begun(model, device, [train[n] for n in places]), strict=True
-                    ):
-                        train[place] = example
-                    progress.update(about, completed=len(train) * (start + len(places)) // len(asked))
-                self.train = train
-            model.train()
+        train = list(self.train)
+        asked = [n for n, example in enumerate(train) if any(slot.anchored for slot in example.slots)]
+        if not asked:
+            return
+        asked.sort(key=lambda n: self.length(train[n]))
+        model.to(device).eval()
+        with bar(shown=processes().is_main_process) as progress:
+            about = progress.add_task("what is to be answered as before", total=len(asked))
+            for start in range(0, len(asked), at_once):
+                places = asked[start : start + at_once]
+                begun = self._as_begun(model, device, [train[n] for n in places])
+                for place, example in zip(places, begun, strict=True):
+                    train[place] = example
+                progress.advance(about, len(places))
+        self.train = train
+        model.train()
 
     def length(self, example: Example) -> int:
         """The tokens of its longest pack."""

@@ -19,9 +19,7 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import EngineFace
 from adjudge.engine.text.tokenizer import Tokenizer
-from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.imported import is_own, source_of
 from adjudge.rewards.judges.kinds import FILES
@@ -32,8 +30,8 @@ from adjudge.rewards.trainers.trl import TrlReward
 from adjudge.training.arguments import arguments
 from adjudge.training.callbacks import Watch
 from adjudge.training.grpo.guarding import Guarding
-from adjudge.training.grpo.judges import during_training, lent, open_judges
-from adjudge.training.grpo.preparing import Preparing, coming
+from adjudge.training.grpo.judges import Paying
+from adjudge.training.grpo.preparing import coming
 from adjudge.training.grpo.recipe import Batch, GrpoRecipe, batch_of
 from adjudge.training.grpo.unrewarded import unrewarded
 from adjudge.training.metrics import read_metrics, weighted_mean
@@ -98,25 +96,15 @@ def train_grpo(
         check_columns(prompts)
     _check_written((*prompts.train, *prompts.held_out))
     state = processes()
-    written = recipe.written()
-    paid = during_training(recipe, folder, state, written) if reward is None else reward
-    levelled = recipe.reward.levelled(paid)
-    if reward is None:
-        recipe.reward.check((*prompts.train, *prompts.held_out))
-    watched = recipe.guards_over(prompts.train, own=reward is None).watching(levelled)
+    paying = Paying(recipe, reward, prompts, folder, state)
     batch = batch_of(recipe, state.num_processes)
     _check_extras(recipe, gpu=state.device.type == "cuda")
-    models = (recipe.policy.model, *(recipe.reward.models if reward is None else ()))
-    adapters = recipe.reward.adapters if reward is None else ()
-    sleep = isinstance(paid, Colocated) and paid.sleep
-
-    def judges() -> list[EngineFace]:
-        return [] if reward is not None else open_judges(recipe.reward, written, sleep=sleep, resume=resume)
-
-    with begin(state, recipe, record, models, adapters, resume=resume, overwrite=overwrite) as begun, calm():
-        held = None if begun.gpu and not sleep else judges()
+    models = (recipe.policy.model, *paying.models)
+    with begin(state, recipe, record, models, paying.adapters, resume=resume, overwrite=overwrite) as begun, calm():
+        held = None if begun.gpu and not paying.sleeps else paying.open(resume=resume)
         if begun.resumed and recipe.reward.length_free is not None:
-            remember(levelled, read_rewards(folder.rewards))
+            remember(paying.levelled, read_rewards(folder.rewards))
+        watched = paying.watched
         guarding = [Guarding(watched, recipe.optimiser.iterations)] if isinstance(watched, Guarded) else []
         if begun.checkpoint is not None:
             for one in guarding:
@@ -127,16 +115,13 @@ def train_grpo(
         steps = recipe.optimiser.count(len(prompts.train))
         for line in _plan(recipe, prompts, batch, steps, begun):
             status(line)
-        if isinstance(paid, Colocated) and recipe.reward.on_policy:
-            paid.policy = lent(recipe, policy)
+        paying.lend(policy)
         rounds = steps / recipe.optimiser.iterations
         watch = Watch(folder, rounds * recipe.optimiser.prompts_per_step / len(prompts.train))
         order = _order(recipe, prompts, steps)
-        ahead = coming(recipe, order, prompts.held_out, begun) if reward is None and recipe.reward.writes else []
+        ahead = coming(recipe, order, prompts.held_out, begun) if paying.own and recipe.reward.writes else []
         if ahead:
             status(f"references of {counted(len(ahead), 'prompt')} are written first, but for those that are kept")
-        around = paid.awake if isinstance(paid, Colocated) else contextlib.nullcontext
-        preparing = Preparing(written, ahead, folder.journal if recipe.reward.journal else None, around)
         trainer = _Trainer(
             model=policy.model,
             processing_class=policy.tokenizer,
@@ -145,12 +130,12 @@ def train_grpo(
             train_dataset=dataset(order, recipe.data),
             eval_dataset=dataset(prompts.held_out, recipe.data) if prompts.held_out else None,
             peft_config=lora_config(recipe.policy.lora, policy.model) if recipe.policy.method == "lora" else None,
-            callbacks=[preparing, watch, *guarding, *callbacks],
+            callbacks=[paying.preparing(ahead, folder), watch, *guarding, *callbacks],
             words=words,
             thinks=recipe.reward.thinks,
         )
         if held is None:  # awake on a GPU they take most of what is free: what the policy leaves them
-            held = judges()
+            held = paying.open(resume=resume)
         run = trained(trainer, watch, begun, recipe, metric="reward")
         lines = read_metrics(folder.metrics) if run.main and folder.metrics.exists() else []
         if (told := unrewarded(lines, trainer.reward_func_names[0])) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from adjudge.engine.models.adapters import Base, check_base, read_adapter
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.models.sources import OpenModel, resolve
 from adjudge.engine.whole_file import write_whole
-from adjudge.rewards.judges.aspects import aspects_of
+from adjudge.rewards.judges.aspects import Aspect, aspects_of
 from adjudge.training.evaluator.direct import SlotTask
 from adjudge.training.evaluator.fitting import fit
 from adjudge.training.evaluator.questions import Rated, rated_rows
@@ -47,22 +48,8 @@ def train_house(
     if recipe.kept is not None and recipe.policy.adapter is not None:
         check_base(recipe.kept, Base(recipe.policy.model, resolve(recipe.policy.model).fingerprint))
         check_alike(Path(recipe.policy.adapter), recipe.kept)
-    stories = stories_of(recipe.sources)
-    for name, count in stories.short.items():
-        status(f"{counted(count, 'text')} of {name} left out: too short to be made worse by degrees")
-    for number, source in enumerate(recipe.sources):
-        texts = [text for text in stories.texts if text.source == number]
-        if texts and not any(text.prompt for text in texts):
-            status(f"no prompts in {source.path}: its texts are split by their first sentences")
     aspects = aspects_of(recipe.asked)
-    sides = split(stories.texts, recipe.excerpts.held_out)
-    if not all(sides[: 1 + bool(recipe.excerpts.held_out)]):
-        raise AdjudgeError("[excerpts] held_out leaves a side without texts: change it")
-    train, held_out = (
-        rows_of(side, count, recipe.excerpts, aspects, f"{recipe.seed} {name}")
-        for name, side, count in zip(("train", "held out"), sides, sizes(recipe.excerpts), strict=True)
-    )
-    status(f"{counted(len(stories.texts), 'text')}, of them {len(sides[1])} held out")
+    texts, (train, held_out) = _made(recipe, aspects, status)
     judged = [
         (asked, _rated(train, asked), _rated(held_out, asked))
         for asked in (Asked("pointwise", {"aspects": aspects}), Asked("pairwise", {"aspects": aspects}))
@@ -82,10 +69,30 @@ def train_house(
             if recipe.kept is not None:
                 average(made, recipe.kept, recipe.keep)
             half_precision(made)
-        text = card(recipe, [len(side) for side in sides], train.done, run)
+        text = card(recipe, texts, train.done, run)
         write_whole(made / "README.md", text.encode())
 
     return fit(recipe, rows, open_task, measure="spearman", finish=finish, **how)
+
+
+def _made(recipe: HouseRecipe, aspects: Sequence[Aspect], status: Status) -> tuple[list[int], list[MadeRows]]:
+    """How many texts there are to train on and held out, and the rows that are made of both."""
+    stories = stories_of(recipe.sources)
+    for name, count in stories.short.items():
+        status(f"{counted(count, 'text')} of {name} left out: too short to be made worse by degrees")
+    for number, source in enumerate(recipe.sources):
+        texts = [text for text in stories.texts if text.source == number]
+        if texts and not any(text.prompt for text in texts):
+            status(f"no prompts in {source.path}: its texts are split by their first sentences")
+    sides = split(stories.texts, recipe.excerpts.held_out)
+    if not all(sides[: 1 + bool(recipe.excerpts.held_out)]):
+        raise AdjudgeError("[excerpts] held_out leaves a side without texts: change it")
+    rows = [
+        rows_of(side, count, recipe.excerpts, aspects, f"{recipe.seed} {name}")
+        for name, side, count in zip(("train", "held out"), sides, sizes(recipe.excerpts), strict=True)
+    ]
+    status(f"{counted(len(stories.texts), 'text')}, of them {len(sides[1])} held out")
+    return [len(side) for side in sides], rows
 
 
 class _Rows(TrainerCallback):
