@@ -17,6 +17,7 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason, Score
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.journal import Journal, content_key
+from adjudge.rewards.judges.asking import Mode
 from adjudge.training.once import once
 
 T = TypeVar("T")
@@ -128,3 +129,8 @@ class KeptEngine(EngineAround):
             return msgspec.msgpack.decode(raw, type=kind)  # JSON has no infinities
 
         return once(self._journal, keys, counted, pack=msgspec.msgpack.encode, unpack=unpack, ended=ended)
+
+
+def keeping_analyses(engine: EngineFace, journal: Journal | None, mode: Mode | None) -> EngineFace:
+    """The engine for a judge, which keeps what is written for it too where it writes: in `mode` "reasoned"."""
+    return KeptEngine(engine, journal) if mode == "reasoned" else engine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +81,7 @@ def _written(source: ModelSource, folder: Path) -> ModelSource:
 
     with PartialState().main_process_first():
         if not (folder / "config.json").is_file():
-            making = folder.with_name(folder.name + ".making")
-            shutil.rmtree(making, ignore_errors=True)
             model, tokenizer = open_source(source, dtype=torch.float32)
-            model.save_pretrained(making)
-            tokenizer.save_pretrained(making)
-            making.rename(folder)
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
     return msgspec.structs.replace(source, kind="folder", path=str(folder))

@@ -85,7 +85,12 @@ def plain(text: str) -> str:
 
 def fingerprint(prompts: Prompts) -> str:
     """Changes with every row, and with nothing else."""
-    return digest("prompts", json.dumps([[row.columns for row in rows] for rows in (prompts.train, prompts.held_out)]))
+    return fingerprint_of("prompts", prompts.train, prompts.held_out)
+
+
+def fingerprint_of(what: str, *parts: Sequence[Row]) -> str:
+    """Changes with every row, with the part that it is in, and with nothing else."""
+    return digest(what, json.dumps([[row.columns for row in rows] for rows in parts]))
 
 
 def within(prompts: Prompts, data: Data, words: Tokenizer, *, thinks: bool = False) -> Prompts:

@@ -8,7 +8,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -117,9 +117,9 @@ class Logging(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is written down, in steps: metrics `every`, checkpoints `save_every` (the last `keep` stay).
 
     `evaluate_every` is how often the held-out prompts are answered between the first step and the last (0: never).
-    `completions` also keeps what the policy wrote, in Parquet files. `report_to` names trackers of transformers
-    ("wandb", "tensorboard", ...). A run may be resumed with all of these changed, and in another `output` that its
-    folder was moved to.
+    `completions` also keeps what a policy writes in train grpo, in Parquet files. `report_to` names trackers of
+    transformers ("wandb", "tensorboard", ...). A run may be resumed with all of these changed, and in another `output`
+    that its folder was moved to.
     """
 
     every: Whole = 1
@@ -166,6 +166,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     seed: Annotated[int, Meta(ge=0, lt=SEEDS)] = 0
     policy: Policy = Policy()
     logging: Logging = Logging()
+    writes: ClassVar[bool] = False
+    """Whether the policy writes while it is trained."""
 
     def placed(self, folder: Path) -> Self:
         """The same, its paths, which are relative to `folder`, made absolute."""
@@ -182,6 +184,8 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 f'[policy.lora] is for method "lora", and method is "{self.policy.method}", which trains all weights:'
                 ' set method = "lora" in [policy], or leave the table out'
             )
+        if own.get("logging", {}).get("completions") and not self.writes:
+            yield "[logging] completions keeps what a policy writes, which train grpo alone has it do: leave it out"
 
     def changed(self, seed: int | None, output: Path | None) -> Self:
         """The same, with what else was said, if it was, in the place of its own."""

@@ -26,6 +26,9 @@ from adjudge.training.recipe import Recipe
 from adjudge.training.reward_log import cut_rewards
 from adjudge.training.run_folder import RunFolder
 
+Status = Callable[[str], None]
+"""Told what a run is about to do, a line at a time."""
+
 
 class Run(msgspec.Struct, frozen=True):
     """What a run came to: its folder, its last step, and a mean on held-out rows before and after (reward, or loss).
@@ -70,6 +73,7 @@ class Begun(msgspec.Struct, frozen=True):
 
     def clear(self) -> None:
         """Forget an earlier run where this one does not go on from its checkpoint; one to be resumed keeps verdicts."""
+        self.state.wait_for_everyone()  # all have built their trainers, which read a dummy's weights
         if self.checkpoint is None and self.state.is_main_process:
             self.folder.begin(self.record, resume=self.resume)
             self.folder.metrics.unlink(missing_ok=True)
@@ -89,6 +93,11 @@ class Begun(msgspec.Struct, frozen=True):
 def processes() -> PartialState:
     """The processes of this run: one, or as many as accelerate or torchrun have started."""
     return PartialState(cpu=not torch.cuda.is_available())
+
+
+def heard_once(status: Status) -> Status:
+    """The same in the main process of a run, and nothing in the others: all would say the same."""
+    return status if processes().is_main_process else lambda line: None
 
 
 @contextlib.contextmanager
@@ -118,7 +127,7 @@ def begin(
     state.wait_for_everyone()  # all have looked before the first changes anything
     with _alone(folder) if state.is_main_process else contextlib.nullcontext():
         if state.is_main_process:
-            folder.put_back() if resume else folder.set_aside()
+            shutil.rmtree(folder.making, ignore_errors=True)
             if checkpoint is not None:
                 folder.begin(record, resume=True)
                 cut(folder, checkpoint)
@@ -128,7 +137,7 @@ def begin(
             yield Begun(folder, state, record, resume, checkpoint, answered)
         finally:
             if state.is_main_process:
-                folder.put_back()
+                shutil.rmtree(folder.making, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -67,24 +67,19 @@ class RunFolder(msgspec.Struct, frozen=True):
         return self.path / "engines.json"
 
     @property
+    def made_rows(self) -> Path:
+        """The rows that were made of texts, where the run made its own."""
+        return self.path / "made-rows.jsonl"
+
+    @property
     def policy(self) -> Path:
         """The trained policy, as `adjudge judge --model` (or --adapter) opens it."""
         return self.path / "policy"
 
     @property
     def making(self) -> Path:
-        """Where that is put together before it takes its name."""
+        """Where that is put together before it takes its name, and a dummy's weights stand until trainers have them."""
         return self.path / "policy.making"
-
-    @property
-    def start(self) -> Path:
-        """The weights that a dummy policy began with."""
-        return self.path / "start"
-
-    @property
-    def start_before(self) -> Path:
-        """Those of an earlier run, until it is forgotten."""
-        return self.path / "start.before"
 
     @property
     def command(self) -> str | None:
@@ -93,18 +88,6 @@ class RunFolder(msgspec.Struct, frozen=True):
             return command_of(json.loads(self.recipe.read_bytes()))
         except (OSError, ValueError):
             return None
-
-    def set_aside(self) -> None:
-        """Make room for a dummy's weights."""
-        self.put_back()
-        if self.start.exists():
-            self.start.rename(self.start_before)
-
-    def put_back(self) -> None:
-        """Give an earlier run that was not forgotten its weights again."""
-        if self.start_before.exists():
-            shutil.rmtree(self.start, ignore_errors=True)
-            self.start_before.rename(self.start)
 
     def checkpoint(self) -> Path | None:
         """The latest whole checkpoint; the trainer writes its state last, which a crash may cut."""
@@ -117,22 +100,17 @@ class RunFolder(msgspec.Struct, frozen=True):
 
     def earlier(self) -> list[Path]:
         """All that an earlier run has left here, which a new one forgets, and its recipe last."""
-        policies = (self.policy, self.making, self.start, self.start_before)
-        folders = (*self.path.glob("checkpoint-*"), *policies, self.path / COMPLETIONS)
-        written = (self.metrics, self.curves, self.rewards, self.engines, *self.path.glob("rewards.journal*"))
-        return [path for path in (*folders, *written, self.recipe) if path.exists()]
+        folders = (*self.path.glob("checkpoint-*"), self.policy, self.making, self.path / COMPLETIONS)
+        rewards = (self.rewards, self.engines, *self.path.glob("rewards.journal*"))
+        files = (self.metrics, self.curves, self.made_rows, *rewards)
+        return [path for path in (*folders, *files, self.recipe) if path.exists()]
 
     def of_others(self) -> list[Path]:
         """What has the name of something that a run leaves, in a folder without a run's recipe.
 
-        What a run writes before its recipe is not counted: a dummy's weights, and an empty folder of the trainer's.
+        An empty folder of the trainer's, which it makes before there is a recipe, is not counted.
         """
-        begun = (self.start, self.start_before)
-        return [
-            path
-            for path in self.earlier()
-            if path not in begun and not (path.name == COMPLETIONS and not any(path.iterdir()))
-        ]
+        return [path for path in self.earlier() if not (path.name == COMPLETIONS and not any(path.iterdir()))]
 
     def check_inputs(self, record: Mapping[str, Any]) -> None:
         """Raise AdjudgeError where the recipe names a file or folder among those that a new run forgets."""
@@ -145,8 +123,11 @@ class RunFolder(msgspec.Struct, frozen=True):
     def check(self, resume: bool, overwrite: bool, record: Mapping[str, Any]) -> None:
         """Raise AdjudgeError where an earlier run stands in the way, or is of another recipe than the one to resume.
 
+        And where it is to be resumed and forgotten.
         More steps are no other recipe where no step depends on how many there are.
         """
+        if resume and overwrite:
+            raise AdjudgeError(f"resume goes on with the run in {self.path}, and overwrite forgets it: leave one out")
         if overwrite:
             return
         if not self.recipe.exists():
@@ -175,8 +156,7 @@ class RunFolder(msgspec.Struct, frozen=True):
     def begin(self, record: Mapping[str, Any], *, resume: bool) -> None:
         """Make the folder, and forget what an earlier run left in it unless that is continued.
 
-        But for the weights of a dummy, which this run may have written by now. Raises AdjudgeError where it cannot be
-        written.
+        Raises AdjudgeError where it cannot be written.
         """
         try:
             self._begin(record, resume=resume)
@@ -189,8 +169,6 @@ class RunFolder(msgspec.Struct, frozen=True):
         self.path.mkdir(parents=True, exist_ok=True)
         if not resume:
             for path in self.earlier():
-                if path == self.start:
-                    continue
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
                     if path.name == COMPLETIONS:  # which the trainer has made by now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -31,7 +31,7 @@ from adjudge.training.prompts import (
     shuffled,
     within,
 )
-from adjudge.training.run import Begun, Run, begin, calm, processes, trained
+from adjudge.training.run import Begun, Run, Status, begin, calm, heard_once, processes, trained
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import SftRecipe
 from adjudge.training.terminal import counted
@@ -42,7 +42,7 @@ def train_sft(
     *,
     resume: bool = False,
     overwrite: bool = False,
-    status: Callable[[str], None] = lambda line: None,
+    status: Status = lambda line: None,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> Run:
     """Train the policy of a recipe on its rows' responses; only what the policy itself would write is learnt.
@@ -50,25 +50,25 @@ def train_sft(
     Folder, processes and resuming are those of `train_grpo`, but that TRL counts `num_tokens` from where it resumes.
     Raises AdjudgeError for what can be mended, before the policy is loaded where possible.
     """
+    status = heard_once(status)
     folder, rows = RunFolder(Path(recipe.output)), _selected(recipe, read_prompts(recipe.data))
     record = {**msgspec.to_builtins(recipe), "prompts": fingerprint(rows)}
     state, optimiser = processes(), recipe.optimiser
     local = parts(optimiser, state.num_processes)
     models = [recipe.policy.model]
     with begin(state, recipe, record, models, resume=resume, overwrite=overwrite) as begun, calm():
-        policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
+        policy = open_policy(recipe.policy, folder.making, gpu=begun.gpu)
         words = Tokenizer(policy.tokenizer)
         kept = within(rows, recipe.data, words)
         train, held_out = _texts(recipe, kept, words, room(optimiser.max_tokens, policy.model))
         steps = optimiser.count(len(train))
-        if state.is_main_process:
-            for line in kept.left_out:
-                status(line)
-            if left := len(kept.train) + len(kept.held_out) - len(train) - len(held_out):
-                status(f"left out for their length: {counted(left, 'row')}")
-            status(f"{counted(len(train), 'row')} to train on, {len(held_out)} held out")
-            each = counted(optimiser.rows_per_step, "row")
-            status(f"{counted(steps, 'step')} of {each}" + f", from {begun.step} on" * bool(begun.step))
+        for line in kept.left_out:
+            status(line)
+        if left := len(kept.train) + len(kept.held_out) - len(train) - len(held_out):
+            status(f"left out for their length: {counted(left, 'row')}")
+        status(f"{counted(len(train), 'row')} to train on, {len(held_out)} held out")
+        each = counted(optimiser.rows_per_step, "row")
+        status(f"{counted(steps, 'step')} of {each}" + f", from {begun.step} on" * bool(begun.step))
         watch = Watch(folder)
         trainer = _Trainer(
             model=policy.model,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,7 +11,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.gates import FormatReward
 from adjudge.rewards.rows import Row, number_of
-from adjudge.training.recipe import AtOnce, Data, Optimiser, Positive, RowsRecipe, Whole, read_recipe
+from adjudge.training.recipe import AtOnce, Data, Optimiser, Positive, RowsRecipe, Whole
 
 NEEDED_BY = "supervised training"
 
@@ -62,6 +61,7 @@ class Response(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SftOptimiser(Optimiser, frozen=True, forbid_unknown_fields=True):
     """How the policy is trained, for `steps` steps or `epochs` times through the rows (one, if neither is named).
 
+    A last step that the rows of all epochs do not fill takes more from the next one.
     A step takes `rows_per_step` rows, over all processes together; `micro_batch` of them (one, if that is not said) go
     through a process's policy at once, which changes memory and time alone. Rows longer than `max_tokens`, or than the
     policy's context, are left out and counted, never cut.
@@ -104,11 +104,6 @@ class SftRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     response: Response = Response()
     select: Select | None = None
     optimiser: SftOptimiser = SftOptimiser()
-
-
-def read_sft_recipe(path: Path) -> SftRecipe:
-    """The recipe of a TOML file; raises AdjudgeError as `read_recipe` does."""
-    return read_recipe(path, SftRecipe)
 
 
 def _numbers(value: Any) -> Iterator[float]:

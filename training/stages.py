@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -25,6 +25,7 @@ from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.progress import watched
 
 T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
 Read = Callable[[str], T]
 """What is made of a text; raises Unusable for one that is not what was asked for."""
 
@@ -95,6 +96,13 @@ class Texts:
         self.unended = unended
         self.rewritten = self.shortened = 0
 
+    @property
+    def counts(self) -> Counter[str]:
+        """Texts that were `asked` for, `rewritten` and `remembered`, and prompts that were `shortened`."""
+        kept = self.engine
+        found = {"asked": kept.asked, "remembered": kept.remembered}
+        return Counter(**found, rewritten=self.rewritten, shortened=self.shortened)
+
     def prompt(self, messages: Sequence[Message], answer: str = "") -> Prompt:
         """A prompt in the model's chat template, its untrusted texts shortened where it would not fit."""
         [prompt], shortened = self.engine.fit([self.engine.chat(messages, answer)], self.reserve)
@@ -162,7 +170,7 @@ def sifted(stage: str, rows: Iterable[T], why_not: Callable[[T], str | None]) ->
         if (reason := why_not(row)) is None:
             kept.append(row)
         else:
-            dropped.append(Drop(stage, reason, record_of(row)))
+            dropped.append(Drop(stage, reason, row))
     return Passed(stage, kept, dropped)
 
 
@@ -178,6 +186,14 @@ def without_repeats(
         return reason if len(seen) == known else None
 
     return sifted(stage, rows, repeated)
+
+
+def grouped(rows: Iterable[T], key: Callable[[T], Key]) -> dict[Key, list[T]]:
+    """The rows by their keys, in order."""
+    groups: dict[Key, list[T]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
 def record_of(row: Any) -> Mapping[str, Any]:
@@ -203,13 +219,17 @@ def read_stage(path: Path, *, needs: Sequence[str] = ()) -> list[Row]:
 
     Raises AdjudgeError as `read_rows` does, for two rows of one id, and for a file that was not written to its end.
     """
-    check_whole(path)
-    rows = read_rows(path)
+    try:
+        rows = read_rows(path)
+    except AdjudgeError as error:
+        if isinstance(error.__cause__, ValueError | RecursionError):  # of what is no JSON
+            _check_whole(path)
+        raise
     places: dict[str, Row] = {}
     for number, row in enumerate(rows, 1):
         for name in needs:
             if row.columns.get(name) is None:
-                raise AdjudgeError(f'{row.place}: "{name}" is missing')
+                raise row.without(name, "needed here")
         own = id_of(row, number)
         if earlier := places.get(own):
             raise AdjudgeError(_namesakes(own, earlier, row))
@@ -226,7 +246,7 @@ def _namesakes(name: str, *rows: Row) -> str:
     return f'{other.place} has no id and goes by its number, "{name}", which is the id of {has.place}: give it one'
 
 
-def check_whole(path: Path) -> None:
+def _check_whole(path: Path) -> None:
     """Refuse a JSONL file whose last line breaks off: a part of it would be taken for the whole.
 
     Raises AdjudgeError.
@@ -235,10 +255,7 @@ def check_whole(path: Path) -> None:
         return
     if not path.is_file():  # a pipe is read once, and its writer tells how it ended
         return
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise AdjudgeError(f"cannot read {path} ({error.strerror}): name a file that can be read") from error
+    content = path.read_bytes()
     text = content.decode(coding_of(content), "replace")
     if text.lstrip().startswith("["):  # an array, which cannot be read without its end
         return

@@ -18,7 +18,7 @@ from adjudge.rewards.judges.aspects import PERSE, parse_aspects
 from adjudge.rewards.judges.judge import How
 from adjudge.rewards.judges.kinds import Options
 from adjudge.rewards.judges.options import how_of
-from adjudge.training.kept_engine import KeptEngine
+from adjudge.training.kept_engine import keeping_analyses
 from adjudge.training.readers.questions import read_questions
 from adjudge.training.terminal import counted, open_console, say
 
@@ -46,7 +46,7 @@ def study_file(
     lines: list[StudyLine] = []
     with stage_run("the questions", path, output, run_options, others=(), table=True) as run:
         engine = run.open()
-        asked = KeptEngine(engine, run.book) if how.get("mode") == "reasoned" else engine  # analyses too are kept
+        asked = keeping_analyses(engine, run.book, how.get("mode"))
         for line in study(asked, sides, plan, cast(How, {**how, "journal": run.book}), aspects):
             lines.append(line)
             check_answered(reason for one in lines for reason in one.reasons)

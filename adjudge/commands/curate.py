@@ -12,6 +12,7 @@ from adjudge.bench.reports.labels import label_lines
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import check_left, check_stages, part_beside, stage_run
+from adjudge.commands.writing_options import tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.debate import DebateJudge
 from adjudge.rewards.judges.kinds import Options, files_of, prepare
@@ -24,7 +25,7 @@ from adjudge.training.curate.labelled import divide, labelled_of
 from adjudge.training.curate.pairs import Rules, Rulings, candidates_of, judge_candidates, make_pairs
 from adjudge.training.curate.results import draw_rounds, write_principles
 from adjudge.training.curate.search import Plan, Round, Search, best
-from adjudge.training.kept_engine import KeptEngine
+from adjudge.training.kept_engine import KeptEngine, keeping_analyses
 from adjudge.training.pictures import check_picture
 from adjudge.training.stages import read_stage, write_stage
 from adjudge.training.terminal import counted, say
@@ -121,7 +122,7 @@ def curate_principles_file(
     with stage_run("the texts", path, output, run_options, plot=plot, others=others, reads=reads) as run:
         engine = run.open()
         agents = Agents(engine, run.book, language=language, most=most, **writing)
-        asked = KeptEngine(engine, run.book) if how.get("mode") == "reasoned" else engine  # analyses too are kept
+        asked = keeping_analyses(engine, run.book, how.get("mode"))
         search = Search(
             lambda principles: PrincipleJudge(asked, principles, journal=run.book, **how), agents, division, plan
         )
@@ -136,6 +137,7 @@ def curate_principles_file(
             write_stage(part_beside(output, "dropped.jsonl"), search.dropped)
             write_principles(output, rounds)
             print(_round_line(one))
+    tell_texts(agents.counts)
     if plot is not None:
         draw_rounds(rounds, plot, f"Principles from {path.name}")
     chosen = best(rounds)

@@ -13,17 +13,17 @@ from adjudge.commands.writing_options import Writing, tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.asking import Mode
 from adjudge.rewards.judges.aspects import HANNA, parse_aspects
-from adjudge.rewards.judges.options import names_of
 from adjudge.training.attrition import tell
+from adjudge.training.chosen import chosen
 from adjudge.training.evolve.filters import PIPELINE, PUBLISHED, Filters
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge
-from adjudge.training.evolve.personas import parse_personas
+from adjudge.training.evolve.personas import PERSONAS
 from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.rule import form_of
 from adjudge.training.evolve.seeds import Raters, Strata, read_stories, sample_questions
 from adjudge.training.evolve.synthesis import synthesize
 from adjudge.training.evolve.validation import stages_of, validate, validation_table
-from adjudge.training.kept_engine import KeptEngine
+from adjudge.training.kept_engine import keeping_analyses
 from adjudge.training.pictures import check_picture
 from adjudge.training.stages import without_repeats, write_stage
 from adjudge.training.terminal import open_console, plain_table, say
@@ -45,9 +45,10 @@ def synthesize_file(
     run_options: RunOptions,
 ) -> None:
     """Write rationales for the stories of `path`; mistakes are found before the model is loaded."""
-    chosen, voices = parse_aspects(aspects) if aspects else HANNA, parse_personas(personas)
+    asked = parse_aspects(aspects) if aspects else HANNA
+    voices = tuple(dict.fromkeys(chosen(personas, PERSONAS, "persona")))
     once = without_repeats(read_stories(path, raters), lambda one: (one.prompt, one.story), "same_story")
-    questions, strata = sample_questions(once.kept, chosen, each=each, pointwise=pointwise, seed=writing.seed)
+    questions, strata = sample_questions(once.kept, asked, each=each, pointwise=pointwise, seed=writing.seed)
     if not questions:
         raise AdjudgeError(f"{path.name} gives no two different stories to pair: give more, or --pointwise")
     shown = read_rationales(examples) if examples else []
@@ -63,7 +64,7 @@ def synthesize_file(
     if once.dropped:
         tell([once], f"Stories of {path.name}")
     tell([made], f"Rationales for {path.name}")
-    tell_texts(texts)
+    tell_texts(texts.counts)
     say(f"rationales: {output}")
     form_helps = "" if structured else "--structured holds texts to their form; "
     check_left(output, made.kept, f"{form_helps}more --max-tokens, or a larger --model")
@@ -80,7 +81,7 @@ def filter_file(
     plot: Path | None,
 ) -> None:
     """Take the rationales of `path` through stages, and tell what each left."""
-    names = parse_stages(stages)
+    names = chosen(stages, PIPELINE, "stage")
     check_picture(plot)
     rationales = read_rationales(path)
     with stage_run("the rationales", path, output, run_options, plot=plot) as run:
@@ -89,7 +90,7 @@ def filter_file(
         done = list(filters.evolve(rationales, names))
         write_parts(output, done[-1].kept, done)
     tell(done, f"What each stage left of {path.name}", plot, PUBLISHED if names == PIPELINE else ())
-    tell_texts(filters.texts)
+    tell_texts(filters.texts.counts)
     say(f"evolved: {output}", f"dropped: {part_beside(output, 'dropped')}")
     if plot is not None:
         say(f"plot: {plot}")
@@ -113,7 +114,7 @@ def validate_file(
         engine = run.open()
         sampling = writing.sampling if mode == "reasoned" else None
         how: dict[str, Any] = {"mode": mode, "journal": run.book, "sampling": sampling, "attempts": writing.attempts}
-        asked = KeptEngine(engine, run.book) if sampling else engine  # analyses too are kept
+        asked = keeping_analyses(engine, run.book, mode)
         judges = QualityJudge(asked, **how, seed=writing.seed), BetterJudge(asked, **how, seed=writing.seed)
         rows = list(validate(stages, *judges, sample=sample, seed=writing.seed))
         if not any(row.rated or row.compared for row in rows):
@@ -121,18 +122,6 @@ def validate_file(
         write_stage(output, rows)
     open_console(120).print(validation_table(rows, engine.name))
     say(f"validation: {output}")
-
-
-def parse_stages(text: str | None) -> tuple[str, ...]:
-    """Names after commas, the paper's pipeline for None; raises AdjudgeError for a name that is no stage."""
-    if text is None:
-        return PIPELINE
-    names = tuple(names_of(text.lower()))
-    if unknown := next((name for name in names if name not in PIPELINE), None):
-        raise AdjudgeError(f'no stage is called "{unknown}": choose from {", ".join(dict.fromkeys(PIPELINE))}')
-    if not names:
-        raise AdjudgeError(f"--stages is empty: choose from {', '.join(dict.fromkeys(PIPELINE))}")
-    return names
 
 
 def _read_part(path: Path) -> list[Rationale]:

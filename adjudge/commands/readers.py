@@ -43,7 +43,7 @@ def anonymise_file(
         write_stage(part_beside(output, "names"), ({"plot": plot, "names": names} for plot, names in maps.items()))
         write_parts(output, [one.columns for one in made.kept], [made])
     tell([made], f"Rows of {path.name} with new names")
-    tell_texts(texts)
+    tell_texts(texts.counts)
     names = sum(map(len, maps.values()))
     print(
         f"{counted(len(maps), 'plot')}, {counted(names, 'name')}: {part_beside(output, 'names')}",
@@ -69,7 +69,7 @@ def summarise_file(
         made = summarise(texts, rows, words, language)
         write_parts(output, made.kept, [made])
     tell([made], f"Rows of {path.name}, their plots in at most {words} words")
-    tell_texts(texts)
+    tell_texts(texts.counts)
     say(f"rows: {output}")
     check_left(output, made.kept, "more --words or --attempts, or a larger --model")
 

@@ -12,8 +12,9 @@ import msgspec
 
 from adjudge.commands.output import check_output, open_output_anew
 from adjudge.engine.errors import AdjudgeError
-from adjudge.training.grpo.recipe import read_grpo_recipe
+from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.grpo.replay import Replayed, replay_rewards
+from adjudge.training.recipe import read_recipe
 from adjudge.training.reward_log import read_rewards
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.terminal import counted, open_console, ruled_table
@@ -39,7 +40,7 @@ def replay_training(
     verdicts. Exits with 1 where one is another than the run's, or rests on a verdict that the journal does not hold,
     and where nothing could be compared.
     """
-    rewards = None if recipe is None else read_grpo_recipe(recipe).reward
+    rewards = None if recipe is None else read_recipe(recipe, GrpoRecipe).reward
     if output is not None:
         if output.resolve().parent == source.resolve():
             raise AdjudgeError(f"{output} is in the folder that is read: name a file elsewhere")

@@ -13,6 +13,7 @@ from adjudge.commands.output import check_lines, make_folder_of
 from adjudge.commands.resumable import check_answered
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.stage_run import part_beside, stage_run
+from adjudge.commands.writing_options import tell_texts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.sampling import Sampling
@@ -75,6 +76,7 @@ def mine_file(
         mined = miner.mine(questions, lambda stage, rows: write_stage(stages / f"{stage}.jsonl", rows))
         write_stage(dropped, mined.dropped)
         _show(mined)
+        tell_texts(miner.texts)
         if not mined.rows:
             check_answered(mined.unanswered)
             raise AdjudgeError(

@@ -118,7 +118,7 @@ def _written(
             texts = writing.texts(engine, book, unended=True)
             stage = written_by(texts, rows, share)
             engine.sleep()  # the next one's memory
-        tell_texts(texts)
+        tell_texts(texts.counts)
         whole.kept.extend(stage.kept)
         whole.dropped.extend(stage.dropped)
     return whole

@@ -25,13 +25,13 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.training.changes import Change, changes, last_steps
 from adjudge.training.curves import draw_curves
 from adjudge.training.evaluator.recipe import JudgedRecipe
-from adjudge.training.grpo.recipe import read_grpo_recipe
+from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.metrics import read_metrics
 from adjudge.training.pictures import can_draw, check_picture
 from adjudge.training.presets import preset_about, preset_names, preset_text
-from adjudge.training.recipe import Recipe, RowsRecipe
+from adjudge.training.recipe import Recipe, RowsRecipe, read_recipe
 from adjudge.training.run_folder import RunFolder
-from adjudge.training.sft_recipe import read_sft_recipe
+from adjudge.training.sft_recipe import SftRecipe
 from adjudge.training.terminal import counted, open_console, plain_table, say
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def train_grpo_file(
     path: Path, *, earlier: Earlier, stop_on: str | None = None, seed: int | None = None, output: Path | None = None
 ) -> None:
     """Train the policy of a GRPO recipe; mistakes in the recipe are found before any model is loaded."""
-    recipe = read_grpo_recipe(path).changed(seed, output)
+    recipe = read_recipe(path, GrpoRecipe).changed(seed, output)
     if stop_on is not None:
         recipe = msgspec.structs.replace(recipe, guards=recipe.guards.stopping_on(stop_on))
     need_extras()
@@ -55,7 +55,7 @@ def train_grpo_file(
 
 def train_sft_file(path: Path, *, earlier: Earlier, seed: int | None = None, output: Path | None = None) -> None:
     """Train the policy of a supervised recipe; mistakes in the recipe are found before any model is loaded."""
-    recipe = read_sft_recipe(path).changed(seed, output)
+    recipe = read_recipe(path, SftRecipe).changed(seed, output)
     need_extras()
     from adjudge.training.sft import train_sft
 

@@ -44,7 +44,7 @@ def disturb_file(
         write_parts(output, made.kept, [made])
     tell([made], f"Disturbed texts of {path.name}")
     if texts is not None:
-        tell_texts(texts)
+        tell_texts(texts.counts)
     say(f"disturbed: {output}", f"dropped: {part_beside(output, 'dropped')}")
     check_left(output, made.kept, "other --kinds, or longer texts")
 
@@ -87,7 +87,7 @@ def build_file(
         write_parts(output, rows, done)
     tell(done, f"What {path.name} gave")
     print(f"scores: {scores.asked} computed, {scores.remembered} from the journal")
-    tell_texts(texts)
+    tell_texts(texts.counts)
     counts = ", ".join(f"{sum(row['task'] == task for row in rows)} {task}" for task in wanted)
     say(f"benchmark: {output} ({counts})", f"dropped: {part_beside(output, 'dropped')}")
     check_left(output, rows, "a lower --least or --min-mass, other --tasks, or a larger --model")

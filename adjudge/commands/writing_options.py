@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -47,10 +48,10 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
         return Texts(engine, sampling, book, schema=schema, attempts=self.attempts, seed=self.seed, unended=unended)
 
 
-def tell_texts(texts: Texts) -> None:
-    """Say what the model wrote."""
+def tell_texts(counts: Counter[str]) -> None:
+    """Say what the model wrote, as `Texts` counts it."""
     from adjudge.training.terminal import counted
 
-    shortened = f"; {counted(texts.shortened, 'prompt')} shortened to fit" if texts.shortened else ""
-    asked, remembered = texts.engine.asked, texts.engine.remembered
-    print(f"texts: {asked} written, {texts.rewritten} of them again, {remembered} from the journal{shortened}")
+    shortened = f"; {counted(counts['shortened'], 'prompt')} shortened to fit" if counts["shortened"] else ""
+    written, again = f"{counts['asked']} written", f"{counts['rewritten']} of them again"
+    print(f"texts: {written}, {again}, {counts['remembered']} from the journal{shortened}")

@@ -135,6 +135,8 @@ def test_a_search_leaves_principles_that_a_judge_reads_and_a_line_for_each_round
     arguments = ("-o", "found.toml", "--principles", "p.txt", *TINY[:4], *SMALL)
     result = search(*arguments)
     assert result.exit_code == 0, result.output
+    [texts] = [line for line in result.stdout.splitlines() if line.startswith("texts: ")]
+    assert int(texts.split()[1]) > int(texts.split()[3]) > 0  # of a model that writes mostly what cannot be read
     rounds = read_lines("found.rounds.jsonl")
     assert [one["number"] for one in rounds] == [0, 1] and rounds[0]["principles"] == ["Be kind."]
     assert {"accuracy", "precision", "recall", "f1", "strategy", "held_out"} <= rounds[1].keys()
@@ -192,7 +194,7 @@ def test_a_search_in_which_the_judge_abstains_on_all_texts_held_out_says_so(sear
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--without", "judge"), 'no agent "judge"'),
+        (("--without", "judge"), 'no agent to leave out of the search is called "judge": choose reflect'),
         (("-o", "p.jsonl"), "name a .toml"),
         (("--held-out", "1.5"), "the share held out is 1.5"),
         (("--held-out", "0.1"), "no good texts held out"),

@@ -241,7 +241,7 @@ def test_earlier_files_are_not_touched_unless_told_so(run: Run, engine: KnownEng
         (("synthesize", "stories.jsonl", *ASPECT, "--pointwise", "--examples", "r.jsonl"), "of single stories"),
         (("synthesize", "stories.jsonl", *ASPECT, "-o", "stories.jsonl"), "is both the stories and the output"),
         (("filter", "r.jsonl", "--stages", "rule,polish"), 'no stage is called "polish"'),
-        (("filter", "r.jsonl", "--stages", ","), "--stages is empty"),
+        (("filter", "r.jsonl", "--stages", ","), "no stage is named"),
         (("filter", "r.jsonl", "--plot", "e.txt"), "e.txt is no picture"),
         (("filter", "away.jsonl"), "cannot read away.jsonl"),
         (("filter", "bad.jsonl"), '"score_a" is 9, not a whole number from 1 to 5'),

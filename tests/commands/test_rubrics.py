@@ -53,6 +53,8 @@ def test_mined_rubrics_judge_the_answers_and_are_compared_by_scheme(engine: Exam
     result = run(*MINE, "--items", "i.jsonl")
     assert result.exit_code == 0, result.output
     assert "low_variance" not in result.stdout and "(2 of 2 questions" in result.stdout
+    # 2 pages, 6 sets, 5 answers, 2 rubrics
+    assert "texts: 15 written, 0 of them again, 0 from the journal\n" in result.stdout
     bees, rain = read_lines("r.jsonl")
     assert (bees["id"], bees["topic"], rain["id"]) == ("bees", "nature", "2") and "answers" not in rain
     assert [one["points"] for one in bees["rubric"]["criteria"]] == [6.5, 3.5] and bees["mended"]

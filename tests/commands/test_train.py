@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 from adjudge.cli import app
 from adjudge.cli.train import train_sft
 from adjudge.engine.errors import AdjudgeError
-from adjudge.training.grpo.recipe import read_grpo_recipe
+from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.metrics import append_metrics, read_metrics
 from adjudge.training.presets import preset_about, preset_names
 from adjudge.training.prompts import read_prompts
+from adjudge.training.recipe import read_recipe
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 
@@ -67,7 +68,7 @@ def test_a_recipe_is_trained_on_a_judge_with_the_seed_and_output_of_the_command(
     assert (tmp_path / "run" / "policy" / "tokenizer.json").is_file()
     with pytest.raises(AdjudgeError, match="holds an earlier run"):
         run("train", "grpo", recipe, "--seed", "3", "-o", tmp_path / "run")
-    with pytest.raises(AdjudgeError, match='there is no guard "vibes" to stop on: choose from length, canary'):
+    with pytest.raises(AdjudgeError, match='no guard is called "vibes": choose length, canary'):
         run("train", "grpo", recipe, "--stop-on", "length,vibes")
 
 
@@ -159,7 +160,7 @@ def test_without_the_extra_the_mend_is_named(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_example_is_a_recipe_whose_prompts_are_there() -> None:
-    recipe = read_grpo_recipe(EXAMPLE)
+    recipe = read_recipe(EXAMPLE, GrpoRecipe)
     prompts = read_prompts(recipe.data)
     assert len(prompts.train) == 32 and len(prompts.held_out) == 8
     assert recipe.reward.open(recipe.policy.model, "journal").name == "reward"

@@ -125,7 +125,7 @@ def launched(config: str, recipe: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    """Those of the model in a folder, by name."""
-    model = open_source(resolve(str(folder)), dtype=torch.float32).model
+def weights(model: Path | str) -> dict[str, torch.Tensor]:
+    """Those of a model, by name."""
+    model = open_source(resolve(str(model)), dtype=torch.float32).model
     return dict(model.state_dict())

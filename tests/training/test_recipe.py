@@ -4,13 +4,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.guards.guarded import STANDARD, Guarded
 from adjudge.training.arguments import parts
 from adjudge.training.evaluator.recipe import DirectRecipe, JudgeOptimiser, PreferenceRecipe
-from adjudge.training.grpo.recipe import GrpoOptimiser, GrpoRecipe, batch_of, read_grpo_recipe
+from adjudge.training.grpo.recipe import GrpoOptimiser, GrpoRecipe, batch_of
 from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.recipe import laid_over, read_recipe, recipe_of
 from adjudge.training.sft_recipe import SftOptimiser, SftRecipe
@@ -39,22 +40,27 @@ def test_paths_are_relative_to_the_recipe(tmp_path: Path) -> None:
         'options = {rubric = "rubric.toml"}\nengine = {model = "./judge"}\n'
     )
     text = text.replace('"prompts.jsonl"', '"prompts.jsonl"\nheld_out = "others.jsonl"')
-    recipe = read_grpo_recipe(written(tmp_path, 'policy.model = "./policy"\n' + text))
+    recipe = read_recipe(written(tmp_path, 'policy.model = "./policy"\n' + text), GrpoRecipe)
     assert recipe.output == str(tmp_path / "out")
     assert (recipe.data.train, recipe.data.held_out) == (
         str(tmp_path / "prompts.jsonl"),
         str(tmp_path / "others.jsonl"),
     )
     assert recipe.policy.model == str(tmp_path / "policy")
-    above = read_grpo_recipe(written(tmp_path / "recipes", 'policy.model = "../policy"\n' + text))
+    above = read_recipe(written(tmp_path / "recipes", 'policy.model = "../policy"\n' + text), GrpoRecipe)
     assert above.policy.model == recipe.policy.model
     graded = recipe.reward.parts["graded"]
     assert graded.options["rubric"] == str(tmp_path / "rubric.toml")  # type: ignore[union-attr]
     assert graded.engine.model == str(tmp_path / "judge")  # type: ignore[union-attr]
+    record = {"output": "out", "data": {"prompts": ["a"]}, "reward": {"parts": {}}, "guards": {"canaries": "c.jsonl"}}
+    assert recipe_of(record, GrpoRecipe, tmp_path).guards.canaries == str(tmp_path / "c.jsonl")
+    nobodys = written(tmp_path, WHOLE + '[guards]\ncanaries = "~nobody_at_all/c.jsonl"\n')
+    with pytest.raises(AdjudgeError, match=r"^recipe\.toml: '~nobody_at_all/c\.jsonl' names no file"):
+        read_recipe(nobodys, GrpoRecipe)
 
 
 def test_a_recipe_that_says_nothing_of_guards_has_the_standard_ones(tmp_path: Path) -> None:
-    watched = read_grpo_recipe(written(tmp_path, WHOLE)).guards.watching(Vowels())
+    watched = read_recipe(written(tmp_path, WHOLE), GrpoRecipe).guards.watching(Vowels())
     assert isinstance(watched, Guarded) and [guard.name for guard in watched.guards] == list(STANDARD)
 
 
@@ -112,7 +118,7 @@ def test_a_recipe_that_says_nothing_of_guards_has_the_standard_ones(tmp_path: Pa
 )
 def test_a_mistake_is_named_with_its_place_and_its_mend(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(AdjudgeError, match=message):
-        read_grpo_recipe(written(tmp_path, text))
+        read_recipe(written(tmp_path, text), GrpoRecipe)
 
 
 IMITATED = 'output = "o"\n[data]\ntrain = "a"\nheld_out = 1'
@@ -226,14 +232,14 @@ def test_what_nothing_would_come_of_is_refused(tmp_path: Path, text: str, messag
     whole = WHOLE.replace('train = "prompts.jsonl"\n', "") if "prompts =" in text else WHOLE
     whole = whole.replace("[data]", text) if text.startswith("[data]") else whole + text
     with pytest.raises(AdjudgeError, match=message):
-        read_grpo_recipe(written(tmp_path, whole))
+        read_recipe(written(tmp_path, whole), GrpoRecipe)
 
 
 def test_what_a_setting_is_for_may_come_from_a_preset_and_the_other_way_round(tmp_path: Path) -> None:
     gates = '[reward.gates.form]\nkind = "format"\n[reward]\nshut = -1.0\n'
-    assert read_grpo_recipe(written(tmp_path, WHOLE + gates)).reward.shut == -1.0
+    assert read_recipe(written(tmp_path, WHOLE + gates), GrpoRecipe).reward.shut == -1.0
     own = 'preset = "qurl"\noutput = "out"\n[data]\nprompts = ["a"]\n[guards]\nuse = []'
-    assert read_grpo_recipe(written(tmp_path, own)).guards.use == ()
+    assert read_recipe(written(tmp_path, own), GrpoRecipe).guards.use == ()
 
 
 @pytest.mark.parametrize(
@@ -268,19 +274,19 @@ def test_no_recipe_saves_between_two_lines_of_its_metrics(kind: Any) -> None:
 def test_a_preset_of_another_command_is_not_blamed_on_the_file(tmp_path: Path) -> None:
     text = 'preset = "evolvr-evaluator-sft"\noutput = "out"\n[data]\nprompts = ["a"]'
     with pytest.raises(AdjudgeError, match='preset "evolvr-evaluator-sft" is for another command than this'):
-        read_grpo_recipe(written(tmp_path, text))
+        read_recipe(written(tmp_path, text), GrpoRecipe)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(AdjudgeError, match="cannot read .*absent.toml .No such file"):
-        read_grpo_recipe(tmp_path / "absent.toml")
+        read_recipe(tmp_path / "absent.toml", GrpoRecipe)
 
 
 def test_a_recipe_is_laid_over_its_preset_table_by_table(tmp_path: Path) -> None:
     text = (
         'preset = "qurl"\noutput = "out"\n[data]\nprompts = ["a"]\n[optimiser]\nsteps = 3\n[generation]\nmax_tokens = 9'
     )
-    recipe = read_grpo_recipe(written(tmp_path, text))
+    recipe = read_recipe(written(tmp_path, text), GrpoRecipe)
     assert (recipe.optimiser.steps, recipe.optimiser.epochs) == (3, None)
     assert (recipe.optimiser.lr, recipe.generation.group, recipe.generation.max_tokens) == (1e-6, 8, 9)
     assert list(recipe.reward.parts) == ["rubric"] and list(recipe.reward.gates) == ["format"]
@@ -295,6 +301,17 @@ def test_the_table_of_an_adapter_may_come_from_a_preset_whose_method_is_another(
         read_recipe(written(tmp_path, text + "[policy.lora]\nrank = 4\n"), PreferenceRecipe)
     path = written(tmp_path, text.replace("full", "lora") + "[policy.lora]\nrank = 4\n")
     assert read_recipe(path, PreferenceRecipe).policy.lora.rank == 4
+
+
+def test_completions_are_kept_of_a_policy_that_writes_alone(tmp_path: Path) -> None:
+    more = "[logging]\ncompletions = true\n"
+    assert read_recipe(written(tmp_path, WHOLE + more), GrpoRecipe).logging.completions
+    text = 'output = "out"\n[data]\ntrain = "rows.jsonl"\n'
+    for kind, own in ((SftRecipe, ""), (PreferenceRecipe, ""), (DirectRecipe, '[scores]\ncolumn = "ratings"\n')):
+        with pytest.raises(AdjudgeError, match=r"\[logging\] completions keeps what a policy writes, which train grpo"):
+            read_recipe(written(tmp_path, text + own + more), kind)
+    old = {"output": "out", "logging": {"completions": True}}  # as records of earlier runs may say
+    assert msgspec.convert(old, PreferenceRecipe).logging.completions
 
 
 def test_steps_count_prompts_and_iterations() -> None:

@@ -162,19 +162,27 @@ def test_an_adapter_over_a_dummy_says_so_by_its_name_and_is_opened_over_that_alo
         check_base(adapter, Base("dummy:tiny-qwen2", resolve("dummy:tiny-qwen2").fingerprint))
 
 
-def test_a_dummys_weights_come_back_where_the_run_after_it_does_not_begin(tmp_path: Path) -> None:
-    with pytest.raises(Killed):
-        train_grpo(tiny_recipe(tmp_path), reward=Vowels(), callbacks=[KillAfter(3)])
-    other = {"policy": {"model": "dummy:tiny-qwen2", "method": "lora", "lora": {"targets": ["q_prj"]}}}
-    with pytest.raises(AdjudgeError, match="q_prj"):
-        train_grpo(tiny_recipe(tmp_path, **other), reward=Vowels(), overwrite=True)
-    start = RunFolder(tmp_path / "out").start
-    assert json.loads((start / "config.json").read_bytes())["model_type"] == "llama"
-    assert train_grpo(tiny_recipe(tmp_path), reward=Vowels(), resume=True).step == 4
-    anew = tiny_recipe(tmp_path, policy={"model": "dummy:tiny-qwen2"}, optimiser={"steps": 1})
-    train_grpo(anew, reward=Vowels(), overwrite=True)
-    assert json.loads((start / "config.json").read_bytes())["model_type"] == "qwen2"
-    assert not RunFolder(tmp_path / "out").start_before.exists()
+def test_a_folder_of_ones_own_stands_where_a_run_writes_a_dummys_weights(tmp_path: Path) -> None:
+    recipe = recipe_in(tmp_path, output=".", optimiser={"steps": 1})
+    folder = RunFolder(tmp_path)
+    for theirs in (tmp_path / "start", folder.making):
+        theirs.mkdir()
+        (theirs / "poem.txt").write_text("mine")
+    with pytest.raises(AdjudgeError, match=r"holds policy\.making, but no recipe\.json of a run: name another"):
+        train_sft(recipe)
+    assert (folder.making / "poem.txt").exists()
+    (folder.making / "poem.txt").unlink()
+    folder.making.rmdir()
+    for overwrite in (False, True):
+        train_sft(recipe, overwrite=overwrite)
+        assert (tmp_path / "start" / "poem.txt").read_text() == "mine" and not folder.making.exists()
+
+
+def test_a_run_is_not_resumed_and_forgotten_at_once(tmp_path: Path) -> None:
+    train_sft(recipe_in(tmp_path, optimiser={"steps": 1}))
+    for steps in (1, 2):
+        with pytest.raises(AdjudgeError, match="resume goes on with the run in .* overwrite forgets it: leave one out"):
+            train_sft(recipe_in(tmp_path, optimiser={"steps": steps}, seed=1), resume=True, overwrite=True)
 
 
 @pytest.mark.parametrize("prompt", ["policy", "start", "run/\0", "\ud800/x", "out"])

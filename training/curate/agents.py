@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -105,6 +106,11 @@ class Agents:
         forms = _forms(most)
         self._prompts = {name: template.load(name, language, PROMPTS) for name in forms}
         self._texts = {name: Texts(engine, sampling, journal, schema=form, **how) for name, form in forms.items()}
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What all agents together have written, counted as `Texts` does."""
+        return sum((texts.counts for texts in self._texts.values()), Counter())
 
     def write(self, prompts: Sequence[str], strategy: str, number: int) -> Iterator[tuple[int, Case | Unusable]]:
         """Bad texts to the prompts, by the strategy, judged rightly until a judge sees them; every round has others."""

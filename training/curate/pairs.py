@@ -15,7 +15,7 @@ from adjudge.rewards.judges.debate import DebateJudge
 from adjudge.rewards.rows import Row
 from adjudge.rewards.verdict import Item, Verdict
 from adjudge.rewards.wire import item_of, label_of
-from adjudge.training.stages import Passed, Unusable, passed, sifted, without_repeats
+from adjudge.training.stages import Passed, Unusable, grouped, passed, sifted, without_repeats
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class Candidate(msgspec.Struct, frozen=True):
         return {**self.columns, "id": self.item.id}
 
 
-class Judged(msgspec.Struct, frozen=True):
+class ScoredCandidate(msgspec.Struct, frozen=True):
     """A candidate whose verdict has a score, the probability that it is good."""
 
     candidate: Candidate
@@ -82,15 +82,15 @@ class Rules(msgspec.Struct, frozen=True):
         if not 0 <= self.margin < 0.5:
             raise AdjudgeError(f"the margin is {self.margin}: give at least 0 and less than 0.5")
 
-    def ruling(self, one: Judged) -> bool | None:
+    def ruling(self, one: ScoredCandidate) -> bool | None:
         """Whether a text is good; None where it is neither good nor bad."""
         return None if abs(one.score - 0.5) <= self.margin else one.score > 0.5
 
-    def takes(self, one: Judged) -> bool:
+    def takes(self, one: ScoredCandidate) -> bool:
         """Whether a text can be in a pair at all."""
         return self.by == "scores" or self.ruling(one) is not None
 
-    def prefers(self, one: Judged, other: Judged) -> bool:
+    def prefers(self, one: ScoredCandidate, other: ScoredCandidate) -> bool:
         """Whether the first is chosen over the other."""
         if self.by == "scores":
             return one.score - other.score > self.margin
@@ -134,22 +134,26 @@ def candidates_of(rows: Sequence[Row]) -> list[Candidate]:
     return found
 
 
-def judge_candidates(judge: DebateJudge, candidates: Sequence[Candidate]) -> tuple[Passed[Judged], list[Verdict]]:
+def judge_candidates(
+    judge: DebateJudge, candidates: Sequence[Candidate]
+) -> tuple[Passed[ScoredCandidate], list[Verdict]]:
     """The candidates that have a score, those that were dropped, and every verdict, in order."""
     verdicts: list[Verdict] = []
 
-    def results() -> Iterator[tuple[int, Judged | Unusable]]:
+    def results() -> Iterator[tuple[int, ScoredCandidate | Unusable]]:
         for place, verdict in enumerate(judge.judge_iter(candidate.item for candidate in candidates)):
             verdicts.append(verdict)
             if verdict.score is None:
                 yield place, Unusable(verdict.abstained or "unparsable")
             else:
-                yield place, Judged(candidates[place], verdict.score)
+                yield place, ScoredCandidate(candidates[place], verdict.score)
 
     return passed("debate", [candidate.record for candidate in candidates], results()), verdicts
 
 
-def make_pairs(judged: Sequence[Judged], rules: Rules) -> tuple[list[PreferencePair], list[Passed[Judged]]]:
+def make_pairs(
+    judged: Sequence[ScoredCandidate], rules: Rules
+) -> tuple[list[PreferencePair], list[Passed[ScoredCandidate]]]:
     """The pairs, prompts in the order of their first texts, and the stages that texts went through on the way.
 
     A text that stands twice below its prompt counts once ("twice"); one that is neither good nor bad is "even"; one
@@ -158,12 +162,9 @@ def make_pairs(judged: Sequence[Judged], rules: Rules) -> tuple[list[PreferenceP
     """
     different = without_repeats(judged, lambda one: _text(one.item), "twice", stage="texts")
     ruled = sifted("rulings", different.kept, lambda one: None if rules.takes(one) else "even")
-    prompts: dict[str, list[Judged]] = {}
-    for one in ruled.kept:
-        prompts.setdefault(_text(one.item)[0], []).append(one)
     pairs: list[PreferencePair] = []
     alone: dict[str, str] = {}
-    for group in prompts.values():
+    for group in grouped(ruled.kept, lambda one: _text(one.item)[0]).values():
         found = [(one, other) for one, other in product(group, group) if rules.prefers(one, other)]
         if not found:
             same = "even" if rules.by == "scores" else "good" if rules.ruling(group[0]) else "bad"
@@ -175,7 +176,7 @@ def make_pairs(judged: Sequence[Judged], rules: Rules) -> tuple[list[PreferenceP
     return pairs, [different, ruled, paired]
 
 
-def _pair(one: Judged, other: Judged) -> PreferencePair:
+def _pair(one: ScoredCandidate, other: ScoredCandidate) -> PreferencePair:
     texts = one.item.response, other.item.response
     return PreferencePair(one.item.prompt, *texts, one.item.id, other.item.id, one.score, other.score)
 

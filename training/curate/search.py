@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.checking import at_least
-from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.judges.principle import PrincipleJudge
 from adjudge.rewards.label_agreement import LabelAgreement, compare_labels
 from adjudge.rewards.verdict import Item, Verdict
+from adjudge.training.chosen import chosen
 from adjudge.training.curate.agents import Agents, Case
 from adjudge.training.curate.labelled import Division
 from adjudge.training.stages import Drop, Unusable, passed
@@ -75,10 +74,7 @@ class Round(msgspec.Struct, frozen=True):
 
 def checked_reflection(without: str | None) -> bool:
     """Whether there is reflection, from the agents to leave out; raises AdjudgeError for any other name."""
-    names = set(names_of(without))
-    if unknown := sorted(names - {"reflect"}):
-        raise AdjudgeError(f'no agent "{unknown[0]}" to leave out of the search for principles: only reflect can be')
-    return not names
+    return not chosen(without or "", ("reflect",), "agent to leave out of the search", least=0)
 
 
 def best(rounds: Sequence[Round]) -> Round:
@@ -106,7 +102,7 @@ class Search:
 
     def rounds(self, principles: Sequence[str], strategy: str) -> Iterator[Round]:
         """Round 0, the state before, and then round after round."""
-        state = Round(0, strategy, tuple(principles), self._held_out(principles))
+        state = Round(0, strategy, tuple(principles), self._held_out(principles), dropped=self._dropped(0))
         yield state
         for number in range(1, self.plan.rounds + 1):
             state = self._round(number, state)
@@ -143,8 +139,12 @@ class Search:
             missed=len(missed),
             looked_at=len(real),
             wrong=len(wrong),
-            dropped=dict(Counter(f"{drop.stage}: {drop.reason}" for drop in self.dropped[done:])),
+            dropped=self._dropped(done),
         )
+
+    def _dropped(self, before: int) -> dict[str, int]:
+        """What was dropped since there were so many."""
+        return dict(Counter(f"{drop.stage}: {drop.reason}" for drop in self.dropped[before:]))
 
     def _write(self, number: int, strategy: str) -> list[Case]:
         """Bad texts to some prompts."""

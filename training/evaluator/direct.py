@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
@@ -32,7 +32,7 @@ from adjudge.training.evaluator.recipe import Asked, DirectOptimiser, DirectReci
 from adjudge.training.evaluator.split import read_split
 from adjudge.training.policy import room
 from adjudge.training.progress import bar
-from adjudge.training.run import Run, processes
+from adjudge.training.run import Run, Status, heard_once, processes
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ def train_direct(
     *,
     resume: bool = False,
     overwrite: bool = False,
-    status: Callable[[str], None] = lambda line: None,
+    status: Status = lambda line: None,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> Run:
     """Train the model of a recipe to answer as people did, where a judge in direct mode reads its answers.
@@ -71,7 +71,7 @@ def train_direct(
     Folder, processes and resuming are those of `train_sft`; the policy is then the judge's model, or its adapter.
     Raises AdjudgeError for what can be mended, before the model is loaded where possible.
     """
-    rows = read_split(recipe.data, recipe.seed)
+    status, rows = heard_once(status), read_split(recipe.data, recipe.seed)
     asked, scores = recipe.judge, recipe.scores
     check_columns((*rows.train, *rows.held_out), asked, scores)
     train, held_out = rated_rows(rows.train, asked, scores), rated_rows(rows.held_out, asked, scores)
@@ -125,22 +125,22 @@ class SlotTask(Task[Example]):
 
     def begin(self, model: Any, device: torch.device, at_once: int) -> None:
         """What is anchored among the rows to train on is to be answered as this model does."""
-        if any(slot.anchored for example in self.train for slot in example.slots):
-            model.to(device).eval()
-            with bar(shown=processes().is_main_process) as progress:
-                about = progress.add_task("what is to be answered as before", total=len(self.train))
-                train = list(self.train)
-                asked = [n for n, example in enumerate(train) if any(slot.anchored for slot in example.slots)]
-                asked.sort(key=lambda n: self.length(train[n]))
-                for start in range(0, len(asked), at_once):
-                    places = asked[start : start + at_once]
-                    for place, example in zip(
-                        places, self._as_begun(model, device, [train[n] for n in places]), strict=True
-                    ):
-                        train[place] = example
-                    progress.update(about, completed=len(train) * (start + len(places)) // len(asked))
-                self.train = train
-            model.train()
+        train = list(self.train)
+        asked = [n for n, example in enumerate(train) if any(slot.anchored for slot in example.slots)]
+        if not asked:
+            return
+        asked.sort(key=lambda n: self.length(train[n]))
+        model.to(device).eval()
+        with bar(shown=processes().is_main_process) as progress:
+            about = progress.add_task("what is to be answered as before", total=len(asked))
+            for start in range(0, len(asked), at_once):
+                places = asked[start : start + at_once]
+                begun = self._as_begun(model, device, [train[n] for n in places])
+                for place, example in zip(places, begun, strict=True):
+                    train[place] = example
+                progress.advance(about, len(places))
+        self.train = train
+        model.train()
 
     def length(self, example: Example) -> int:
         """The tokens of its longest pack."""

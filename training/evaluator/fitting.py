@@ -21,7 +21,7 @@ from adjudge.training.callbacks import Watch
 from adjudge.training.evaluator.recipe import JudgeOptimiser, JudgeRecipe, TrainedPolicy
 from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.prompts import shuffled
-from adjudge.training.run import Begun, Run, begin, calm, processes, trained
+from adjudge.training.run import Begun, Run, Status, begin, calm, processes, trained
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.terminal import counted
 
@@ -86,7 +86,7 @@ def fit(
     measure: str,
     resume: bool,
     overwrite: bool,
-    status: Callable[[str], None],
+    status: Status,
     callbacks: Sequence[TrainerCallback],
     finish: Callable[[Path, Run], None] = lambda folder, run: None,
 ) -> Run:
@@ -108,13 +108,12 @@ def fit(
         calm(),
         _unplanned_attention(),
     ):
-        policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
+        policy = open_policy(recipe.policy, folder.making, gpu=begun.gpu)
         policy.tokenizer.padding_side = "right"
         task = open_task(policy)
         steps = optimiser.count(len(task.train))
-        if state.is_main_process:
-            for line in _plan(task, steps, optimiser.rows_per_step, begun.step):
-                status(line)
+        for line in _plan(task, steps, optimiser.rows_per_step, begun.step):
+            status(line)
         model = _adapted(recipe, task, start)
         how = _arguments(recipe, local, steps, begun, held_out=bool(task.held_out))
         if how.bf16:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -30,7 +30,7 @@ from adjudge.training.evaluator.questions import WordingEngine
 from adjudge.training.evaluator.recipe import PreferenceRecipe
 from adjudge.training.evaluator.split import read_split
 from adjudge.training.policy import room
-from adjudge.training.run import Run
+from adjudge.training.run import Run, Status, heard_once
 from adjudge.training.terminal import counted
 
 NEEDED_BY = "a reward model"
@@ -63,7 +63,7 @@ def train_reward(
     *,
     resume: bool = False,
     overwrite: bool = False,
-    status: Callable[[str], None] = lambda line: None,
+    status: Status = lambda line: None,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> Run:
     """Train the model of a recipe, with a new head that begins at 0, to reward chosen responses above rejected ones.
@@ -72,7 +72,7 @@ def train_reward(
     `ScalarJudge`. A model that is a reward model already keeps its head. Raises AdjudgeError for what can be mended,
     before the model is loaded where possible.
     """
-    rows = read_split(recipe.data, recipe.seed)
+    status, rows = heard_once(status), read_split(recipe.data, recipe.seed)
     train, held_out = preferences_of(rows.train), preferences_of(rows.held_out)
     if not train:
         raise AdjudgeError("all rows to train on have a chosen response equal to the rejected one: nothing to learn")

@@ -183,7 +183,6 @@ def slots_of(rated: Sequence[Rated], asked: Asked, engine: WordingEngine) -> Ite
     Nothing else is asked about a row: most of the time would go into questions that nobody has answered.
     """
     whole = _judge(asked, engine)
-    name = "pairwise" if isinstance(whole, PairwiseJudge) else "pointwise"
     judges: dict[tuple[Aspect, ...], PairwiseJudge | PointwiseJudge] = {}
     for number, one in enumerate(rated, 1):
         scored_on = {aspect for aspect, _ in one.targets}
@@ -193,7 +192,7 @@ def slots_of(rated: Sequence[Rated], asked: Asked, engine: WordingEngine) -> Ite
                 msgspec.structs.replace(asked, options={**asked.options, "aspects": aspects}), engine
             )
         judge = judges[aspects]
-        subject = kind_of(name).subject(one.row, number)
+        subject = kind_of(asked.name).subject(one.row, number)
         questions, shortened = judge.ask(subject)
         scored = [
             (question, aspect, target)

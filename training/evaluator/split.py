@@ -15,7 +15,7 @@ from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.row_files import read_rows
 from adjudge.rewards.rows import Row, renamed
 from adjudge.training.evaluator.recipe import JudgedRows
-from adjudge.training.prompts import COLUMNS, plain
+from adjudge.training.prompts import COLUMNS, fingerprint_of, plain
 from adjudge.training.terminal import counted
 
 FAR = 1.5
@@ -60,7 +60,7 @@ class Split(msgspec.Struct, frozen=True):
     @property
     def fingerprint(self) -> str:
         """Changes with every row, and with nothing else."""
-        return digest("rows", json.dumps([[row.columns for row in rows] for rows in (self.train, self.held_out)]))
+        return fingerprint_of("rows", self.train, self.held_out)
 
 
 def read_split(data: JudgedRows, seed: int) -> Split:

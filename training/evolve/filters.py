@@ -18,7 +18,7 @@ from adjudge.rewards.verdict import Item
 from adjudge.training.evolve.judges import FOLDER, ContradictionJudge
 from adjudge.training.evolve.rationale import Rationale
 from adjudge.training.evolve.rule import inverted, rewritten, written_scores
-from adjudge.training.kept_engine import KeptEngine
+from adjudge.training.kept_engine import KeptEngine, keeping_analyses
 from adjudge.training.stages import Passed, Texts, Unusable, passed
 
 Result = tuple[int, Rationale | Unusable]
@@ -53,7 +53,8 @@ class Filters:
         self.engine = engine
         self.texts = Texts(engine, sampling, journal, attempts=attempts, seed=seed)
         self.kept = KeptEngine(engine, journal)
-        asked, own = (self.kept, sampling) if mode == "reasoned" else (engine, None)  # analyses too are kept
+        own = sampling if mode == "reasoned" else None
+        asked = keeping_analyses(engine, journal, mode)
         self.judge = ContradictionJudge(asked, mode=mode, journal=journal, sampling=own, attempts=attempts, seed=seed)
         self.stages: dict[str, Callable[[Sequence[Rationale]], Iterator[Result]]] = {
             "rule": self.rule,
@@ -85,11 +86,15 @@ class Filters:
                 yield place, one
 
     def refine(self, rationales: Sequence[Rationale]) -> Iterator[Result]:
-        """Have each written again, better argued, with the same scores (eq. 4); what it was becomes a draft."""
+        """Have each written again, better argued, with the same scores (eq. 4); what it was becomes a draft.
+
+        How sure the model was of the scores after that is forgotten with it.
+        """
         for place, result in rewritten(rationales, [self._refining(one) for one in rationales], self.texts):
             if isinstance(result, Rationale):
                 before = rationales[place]
-                result = msgspec.structs.replace(result, drafts=(*before.drafts, before.response))
+                drafts = (*before.drafts, before.response)
+                result = msgspec.structs.replace(result, drafts=drafts, confidence=None)
             yield place, result
 
     def attack(self, rationales: Sequence[Rationale]) -> Iterator[Result]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.judges.options import names_of
-
 PERSONAS: dict[str, str] = {
     "academic": (
         "You are a scholar of literature. You name the device behind an effect, hold each claim to a passage of the"
@@ -28,15 +25,3 @@ PERSONAS: dict[str, str] = {
     ),
 }
 """How each of them reads and writes."""
-
-
-def parse_personas(text: str | None) -> tuple[str, ...]:
-    """Names after commas, all five for None; raises AdjudgeError for a name that is none of them, or comes twice."""
-    if text is None:
-        return tuple(PERSONAS)
-    names = tuple(names_of(text.lower()))
-    if unknown := next((name for name in names if name not in PERSONAS), None):
-        raise AdjudgeError(f'no persona is called "{unknown}": choose from {", ".join(PERSONAS)}')
-    if not names or len(set(names)) != len(names):
-        raise AdjudgeError(f"--personas names none, or one twice: choose from {', '.join(PERSONAS)}")
-    return names

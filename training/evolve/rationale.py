@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from adjudge.rewards.judges import template
 from adjudge.rewards.judges.aspects import SETS, Aspect
 from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge, texts_of_question
 from adjudge.rewards.judges.pointwise import PointwiseJudge
-from adjudge.rewards.rows import Row, id_of
+from adjudge.rewards.rows import Row, id_of, number_of
 from adjudge.rewards.verdict import Pair
 from adjudge.training.stages import read_stage
 
@@ -149,6 +148,7 @@ def _rationale(row: Row, number: int) -> Rationale:
         response=well_formed(row.text("response", NEEDED_BY)),
         drafts=_texts(row, "drafts"),
         passed=_texts(row, "passed"),
+        confidence=_confidence(row),
         dropped_by=_dropped_by(row),
         more={name: value for name, value in row.columns.items() if name not in OURS},
     )
@@ -185,14 +185,16 @@ def _texts(row: Row, name: str) -> tuple[str, ...]:
     return tuple(map(well_formed, value))
 
 
+def _confidence(row: Row) -> tuple[float, ...] | None:
+    value = row.columns.get("confidence")
+    if value in (None, ""):
+        return None
+    chances = list(map(number_of, value)) if isinstance(value, list) else [None]
+    if None in chances:
+        raise AdjudgeError(f'{row.place}: "confidence" is not a list of numbers: leave it out')
+    return tuple(value)
+
+
 def _dropped_by(row: Row) -> str:
     dropped = row.columns.get("dropped")
     return str(dropped.get("stage", "")) if isinstance(dropped, dict) else ""
-
-
-def same_question(rationales: Sequence[Rationale]) -> dict[str, list[Rationale]]:
-    """The rationales by their question."""
-    found: dict[str, list[Rationale]] = {}
-    for rationale in rationales:
-        found.setdefault(rationale.pair, []).append(rationale)
-    return found

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import msgspec
 
+from adjudge.engine.completion import Completion
 from adjudge.engine.face import EngineFace
 from adjudge.engine.text.prompt import Prompt
 from adjudge.engine.text.tokenizer import Tokenizer
-from adjudge.engine.text.written_scores import AnswerFormat, written_answers
+from adjudge.engine.text.written_scores import AnswerFormat, find_answers, written_answers
 from adjudge.engine.tokens import Tokens
 from adjudge.rewards.judges.asking import ANSWER
 from adjudge.rewards.judges.pairwise import SCALE
@@ -22,15 +23,17 @@ Written = tuple[tuple[Tokens, str], ...]
 """For each score of a text: the tokens before it, and the score."""
 
 
-def written_scores(engine: EngineFace, rationales: Sequence[Rationale]) -> list[Written | None]:
-    """The scores at the end of each rationale, found as the judge in reasoned mode finds them.
+def written_scores(engine: EngineFace, rationales: Iterable[Rationale]) -> Iterator[Written | None]:
+    """The scores at the end of each rationale, found as the judge in reasoned mode finds them, one after the other.
 
     None where there are not as many as stories, or one cannot be read.
     """
-    asked = [(one.response, form) for one in rationales for form in _forms(len(one.stories))]
-    found = iter(engine.places_of_answers([text for text, _ in asked], SCALE, [form for _, form in asked]))
-    scores = [[next(found) for _ in one.stories] for one in rationales]
-    return [tuple(score for score in one if score is not None) if None not in one else None for one in scores]
+    for one in rationales:
+        forms = _forms(len(one.stories))
+        made = Completion(0, 0, one.response, engine.tokenizer.encode(one.response, False), "stop")
+        found = find_answers([made] * len(forms), SCALE.labels, forms, engine.byte_table())
+        scores = tuple(score for score in found if score is not None)
+        yield scores if len(scores) == len(forms) else None
 
 
 def form_of(rationale: Rationale, tokenizer: Tokenizer, max_tokens: int) -> str:
@@ -57,7 +60,7 @@ def rewritten(
 
     def read(rationale: Rationale, text: str) -> Rationale:
         found = msgspec.structs.replace(rationale, response=text)
-        if written_scores(texts.engine, [found]) == [None]:
+        if next(written_scores(texts.engine, [found])) is None:
             raise Unusable("unparsable")
         return found
 

@@ -18,7 +18,7 @@ from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.rows import Row
 from adjudge.training.evaluator.targets import nearest
 from adjudge.training.evolve.rationale import Rationale, Scored, score_of
-from adjudge.training.stages import read_stage
+from adjudge.training.stages import grouped, read_stage
 
 NEEDED_BY = "synthesis"
 
@@ -96,10 +96,7 @@ def sample_questions(
 
 
 def _by_score(stories: Sequence[Rated], aspect: Aspect) -> dict[int, list[Scored]]:
-    found: dict[int, list[Scored]] = {}
-    for story in stories:
-        for scored in story.on(aspect):
-            found.setdefault(scored.score, []).append(scored)
+    found = grouped((scored for story in stories for scored in story.on(aspect)), lambda scored: scored.score)
     if not found:
         known = sorted({name for story in stories for name in story.scores})
         raise AdjudgeError(

@@ -14,7 +14,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
 from adjudge.training.evolve.filters import PIPELINE, WINDOW
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge
-from adjudge.training.evolve.rationale import Rationale, same_question
+from adjudge.training.evolve.rationale import Rationale
+from adjudge.training.stages import grouped
 from adjudge.training.terminal import cell, plain_table
 
 PUBLISHED = ((3.22, None), (3.45, 0.772), (None, None), (3.57, 0.715), (3.61, 0.751), (3.65, 0.756))
@@ -33,7 +34,7 @@ class Stage(msgspec.Struct, frozen=True):
     @property
     def matches(self) -> list[tuple[Rationale, Rationale]]:
         """Each kept rationale with each dropped one of the same question."""
-        dropped = same_question(self.dropped)
+        dropped = grouped(self.dropped, lambda one: one.pair)
         return [(one, other) for one in self.kept for other in dropped.get(one.pair, ())]
 
 

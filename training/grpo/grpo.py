@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import importlib.util
 import random
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,7 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import EngineFace
 from adjudge.engine.text.tokenizer import Tokenizer
-from adjudge.rewards.colocated import Colocated
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.imported import is_own, source_of
 from adjudge.rewards.judges.kinds import FILES
@@ -32,15 +30,15 @@ from adjudge.rewards.trainers.trl import TrlReward
 from adjudge.training.arguments import arguments
 from adjudge.training.callbacks import Watch
 from adjudge.training.grpo.guarding import Guarding
-from adjudge.training.grpo.judges import during_training, lent, open_judges
-from adjudge.training.grpo.preparing import Preparing, coming
+from adjudge.training.grpo.judges import Paying
+from adjudge.training.grpo.preparing import coming
 from adjudge.training.grpo.recipe import Batch, GrpoRecipe, batch_of
 from adjudge.training.grpo.unrewarded import unrewarded
 from adjudge.training.metrics import read_metrics, weighted_mean
 from adjudge.training.policy import lora_config, open_policy
 from adjudge.training.prompts import Prompts, dataset, fingerprint, read_by_policy, read_prompts, shuffled, within
 from adjudge.training.reward_log import Recorded, check_columns, read_rewards, remember
-from adjudge.training.run import Begun, Run, begin, calm, processes, trained
+from adjudge.training.run import Begun, Run, Status, begin, calm, heard_once, processes, trained
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.terminal import counted
 
@@ -79,7 +77,7 @@ def train_grpo(
     resume: bool = False,
     overwrite: bool = False,
     reward: Reward | None = None,
-    status: Callable[[str], None] = lambda line: None,
+    status: Status = lambda line: None,
     callbacks: Sequence[TrainerCallback] = (),
 ) -> Run:
     """Train the policy of a recipe, and leave it with its metrics and curves in the recipe's output folder.
@@ -91,52 +89,39 @@ def train_grpo(
     saved before GuardTripped is raised. Raises AdjudgeError for what can be mended, before the policy is loaded where
     possible, and at the end of a run in which no completion got a reward (Unrewarded).
     """
+    status = heard_once(status)
     folder, prompts = RunFolder(Path(recipe.output)), read_prompts(recipe.data)
     record = _record(recipe, prompts)
     if recipe.reward.journal:
         check_columns(prompts)
     _check_written((*prompts.train, *prompts.held_out))
     state = processes()
-    written = recipe.written()
-    paid = during_training(recipe, folder, state, written) if reward is None else reward
-    levelled = recipe.reward.levelled(paid)
-    if reward is None:
-        recipe.reward.check((*prompts.train, *prompts.held_out))
-    watched = recipe.guards_over(prompts.train, own=reward is None).watching(levelled)
+    paying = Paying(recipe, reward, prompts, folder, state)
     batch = batch_of(recipe, state.num_processes)
     _check_extras(recipe, gpu=state.device.type == "cuda")
-    models = (recipe.policy.model, *(recipe.reward.models if reward is None else ()))
-    adapters = recipe.reward.adapters if reward is None else ()
-    sleep = isinstance(paid, Colocated) and paid.sleep
-
-    def judges() -> list[EngineFace]:
-        return [] if reward is not None else open_judges(recipe.reward, written, sleep=sleep, resume=resume)
-
-    with begin(state, recipe, record, models, adapters, resume=resume, overwrite=overwrite) as begun, calm():
-        held = None if begun.gpu and not sleep else judges()
+    models = (recipe.policy.model, *paying.models)
+    with begin(state, recipe, record, models, paying.adapters, resume=resume, overwrite=overwrite) as begun, calm():
+        held = None if begun.gpu and not paying.sleeps else paying.open(resume=resume)
         if begun.resumed and recipe.reward.length_free is not None:
-            remember(levelled, read_rewards(folder.rewards))
+            remember(paying.levelled, read_rewards(folder.rewards))
+        watched = paying.watched
         guarding = [Guarding(watched, recipe.optimiser.iterations)] if isinstance(watched, Guarded) else []
         if begun.checkpoint is not None:
             for one in guarding:
                 one.go_on(begun.checkpoint, begun.step)
-        policy = open_policy(recipe.policy, folder.start, gpu=begun.gpu)
+        policy = open_policy(recipe.policy, folder.making, gpu=begun.gpu)
         words = Tokenizer(policy.tokenizer)
         prompts = within(prompts, recipe.data, words, thinks=recipe.reward.thinks)
         steps = recipe.optimiser.count(len(prompts.train))
-        if state.is_main_process:
-            for line in _plan(recipe, prompts, batch, steps, begun):
-                status(line)
-        if isinstance(paid, Colocated) and recipe.reward.on_policy:
-            paid.policy = lent(recipe, policy)
+        for line in _plan(recipe, prompts, batch, steps, begun):
+            status(line)
+        paying.lend(policy)
         rounds = steps / recipe.optimiser.iterations
         watch = Watch(folder, rounds * recipe.optimiser.prompts_per_step / len(prompts.train))
         order = _order(recipe, prompts, steps)
-        ahead = coming(recipe, order, prompts.held_out, begun) if reward is None and recipe.reward.writes else []
-        if ahead and state.is_main_process:
+        ahead = coming(recipe, order, prompts.held_out, begun) if paying.own and recipe.reward.writes else []
+        if ahead:
             status(f"references of {counted(len(ahead), 'prompt')} are written first, but for those that are kept")
-        around = paid.awake if isinstance(paid, Colocated) else contextlib.nullcontext
-        preparing = Preparing(written, ahead, folder.journal if recipe.reward.journal else None, around)
         trainer = _Trainer(
             model=policy.model,
             processing_class=policy.tokenizer,
@@ -145,12 +130,12 @@ def train_grpo(
             train_dataset=dataset(order, recipe.data),
             eval_dataset=dataset(prompts.held_out, recipe.data) if prompts.held_out else None,
             peft_config=lora_config(recipe.policy.lora, policy.model) if recipe.policy.method == "lora" else None,
-            callbacks=[preparing, watch, *guarding, *callbacks],
+            callbacks=[paying.preparing(ahead, folder), watch, *guarding, *callbacks],
             words=words,
             thinks=recipe.reward.thinks,
         )
         if held is None:  # awake on a GPU they take most of what is free: what the policy leaves them
-            held = judges()
+            held = paying.open(resume=resume)
         run = trained(trainer, watch, begun, recipe, metric="reward")
         lines = read_metrics(folder.metrics) if run.main and folder.metrics.exists() else []
         if (told := unrewarded(lines, trainer.reward_func_names[0])) is not None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 import msgspec
 from msgspec import Meta
@@ -13,10 +14,10 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.guards.canary import read_canaries
 from adjudge.rewards.guards.guarded import Guarded, standard_guards
-from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.references import DynamicReference
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row, number_of
+from adjudge.training.chosen import chosen
 from adjudge.training.evaluator.targets import nearest
 from adjudge.training.grpo.reward_recipe import RewardRecipe
 from adjudge.training.recipe import (
@@ -30,7 +31,6 @@ from adjudge.training.recipe import (
     Share,
     Whole,
     beside,
-    read_recipe,
 )
 
 GuardName = Literal["length", "canary", "degenerate", "injection", "collapse"]
@@ -61,6 +61,7 @@ class Generation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class GrpoOptimiser(Optimiser, frozen=True, forbid_unknown_fields=True):
     """How the policy is trained, for `steps` steps or `epochs` times through the prompts.
 
+    A step that the prompts of all epochs do not fill is left out; a supervised one is filled up from the next epoch.
     A step takes `prompts_per_step` prompts, over all processes together, each with its group; `micro_batch` completions
     go through a process's policy at once, which changes memory and time alone, but for the entropy bonus. `iterations`
     steps share the same completions. `advantage` "group_std" divides by the group's standard deviation, "none" does not
@@ -148,11 +149,8 @@ class Guards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def stopping_on(self, names: str) -> Guards:
         """The same with other guards to stop on, named after commas; raises AdjudgeError for one that is none."""
-        given = names_of(names)
-        chosen = tuple(name for name in GUARDS if name in given)
-        if unknown := [name for name in given if name not in GUARDS]:
-            raise AdjudgeError(f'there is no guard "{unknown[0]}" to stop on: choose from {", ".join(GUARDS)}')
-        return msgspec.structs.replace(self, stop_on=chosen)
+        given = chosen(names, GUARDS, "guard", least=0)
+        return msgspec.structs.replace(self, stop_on=tuple(name for name in GUARDS if name in given))
 
     def watching(self, reward: Reward) -> Reward:
         """The reward with its guards; raises AdjudgeError for what a guard refuses, and a `stop_on` not in use."""
@@ -196,6 +194,7 @@ class Guards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class GrpoRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `adjudge train grpo` reads."""
 
+    writes: ClassVar[bool] = True
     data: Data
     reward: RewardRecipe
     guards: Guards = Guards()
@@ -210,6 +209,14 @@ class GrpoRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 f"[logging] save_every is {self.logging.save_every}, which is no multiple of [optimiser] iterations"
                 f" ({self.optimiser.iterations}): a checkpoint amid them could not be resumed, make it one"
             )
+
+    def placed(self, folder: Path) -> Self:
+        """The same, its paths, which are relative to `folder`, made absolute."""
+        guards = self.guards
+        if guards.canaries is not None:
+            guards = msgspec.structs.replace(guards, canaries=beside(folder, guards.canaries))
+        reward = self.reward.placed(partial(beside, folder))
+        return msgspec.structs.replace(super().placed(folder), reward=reward, guards=guards)
 
     def idle(self, own: Mapping[str, Any]) -> Iterator[str]:
         """Settings of the file without effect, each with its fix."""
@@ -250,7 +257,7 @@ class GrpoRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     def _labels(self, collapse: CollapseSettings, rows: Sequence[Row]) -> list[int]:
         """People's scores of what the guard watches, each as the label next to it."""
-        written = self.reward.written
+        written = self.reward.score_columns
         columns = [written[part] for part in collapse.parts or () if part in written]
         given = [number_of(row.columns.get(column)) for row in rows for column in columns]
         # What is no score is for the reward to refuse, by prompt and column.
@@ -271,16 +278,6 @@ class GrpoRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 '[reward.engine] model is "policy", whose weights lose their last bits each time the adapter is merged'
                 ' for vLLM: set engine = "transformers" in [generation], or name a model'
             )
-
-
-def read_grpo_recipe(path: Path) -> GrpoRecipe:
-    """The GRPO recipe of a TOML file; raises AdjudgeError as `read_recipe` does."""
-    recipe, folder = read_recipe(path, GrpoRecipe), path.parent.absolute()
-    guards = recipe.guards
-    if guards.canaries is not None:
-        guards = msgspec.structs.replace(guards, canaries=beside(folder, guards.canaries))
-    reward = recipe.reward.placed(lambda file: beside(folder, file))
-    return msgspec.structs.replace(recipe, reward=reward, guards=guards)
 
 
 class Batch(msgspec.Struct, frozen=True):

@@ -122,7 +122,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return any(engine.of_policy for engine in self.engines)
 
     @property
-    def written(self) -> dict[str, str]:
+    def score_columns(self) -> dict[str, str]:
         """The columns of people's scores, by the names of the parts that are what an evaluator wrote for them."""
         return {
             f"{self._before}{name}/score/{column}": column
@@ -185,38 +185,11 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         surroundings = Surroundings(self.engine, written, journal if self.journal else None)
         parts = {name: _opened("parts", name, part, surroundings) for name, part in self.parts.items()}
         gates = {name: _opened("gates", name, gate, surroundings) for name, gate in self.gates.items()}
-        weights = {name: part.weight for name, part in self.parts.items()}
-        below = [name for name, weight in weights.items() if weight < 0 or (weight > 0 and parts[name].below_zero)]
         try:
-            if self.combine == "product" and any(weight != 1 for weight in weights.values()):
-                raise AdjudgeError('a product has no weights: leave them out, or set combine = "sum"')
+            self._check_pay(parts)
+            weights = {name: part.weight for name, part in self.parts.items()}
             product = self.combine == "product"
             whole = Product(parts, "reward") if product else WeightedSum(parts, weights, "reward")
-            if gates and self.shut is None and self.length_free is not None:
-                raise AdjudgeError(
-                    "length_free can take a reward below 0, what a shut gate pays: give shut, below that"
-                )
-            if gates and self.shut is None and below:
-                raise AdjudgeError(
-                    f'the part "{below[0]}" can pay less than 0, what a shut gate pays: give shut, below that'
-                )
-            most = self._most
-            if gates and self.shut is not None and most is not None and self.shut >= most:
-                raise AdjudgeError(
-                    f"shut is {self.shut:g}, and the parts come to {most:g} at most: a policy would be paid for"
-                    " shutting the gate, give less"
-                )
-            counting = [name for name, weight in weights.items() if weight]
-            if self.length_free is not None and (name := self._unguarded(counting)):
-                raise AdjudgeError(
-                    f'the part "{name}" pays 0 for a completion without its section, and length_free would pay that by'
-                    f" its length: {ASK_FOR_SECTION}"
-                )
-            if name := self._unguarded(below):
-                raise AdjudgeError(
-                    f'the part "{name}" can pay less than 0, what a completion without its section is paid:'
-                    f" {ASK_FOR_SECTION}"
-                )
             return Gated(whole, gates, shut=self.shut, name="reward") if gates else whole
         except AdjudgeError as error:
             raise AdjudgeError(f"[reward] {error}") from error
@@ -252,6 +225,36 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The reward without its length trend, where the recipe says so: the outermost of what the recipe adds."""
         how = self.length_free
         return reward if how is None else LengthFree(reward, half_life=how.half_life, warmup=how.warmup)
+
+    def _check_pay(self, parts: Mapping[str, Reward]) -> None:
+        """Raise AdjudgeError where a completion without its section, or before a shut gate, could be paid more."""
+        weights = {name: part.weight for name, part in self.parts.items()}
+        below = [name for name, weight in weights.items() if weight < 0 or (weight > 0 and parts[name].below_zero)]
+        if self.combine == "product" and any(weight != 1 for weight in weights.values()):
+            raise AdjudgeError('a product has no weights: leave them out, or set combine = "sum"')
+        if self.gates and self.shut is None and self.length_free is not None:
+            raise AdjudgeError("length_free can take a reward below 0, what a shut gate pays: give shut, below that")
+        if self.gates and self.shut is None and below:
+            raise AdjudgeError(
+                f'the part "{below[0]}" can pay less than 0, what a shut gate pays: give shut, below that'
+            )
+        most = self._most
+        if self.gates and self.shut is not None and most is not None and self.shut >= most:
+            raise AdjudgeError(
+                f"shut is {self.shut:g}, and the parts come to {most:g} at most: a policy would be paid for shutting"
+                " the gate, give less"
+            )
+        counting = [name for name, weight in weights.items() if weight]
+        if self.length_free is not None and (name := self._unguarded(counting)):
+            raise AdjudgeError(
+                f'the part "{name}" pays 0 for a completion without its section, and length_free would pay that by its'
+                f" length: {ASK_FOR_SECTION}"
+            )
+        if name := self._unguarded(below):
+            raise AdjudgeError(
+                f'the part "{name}" can pay less than 0, what a completion without its section is paid:'
+                f" {ASK_FOR_SECTION}"
+            )
 
     @property
     def _most(self) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from adjudge.engine.models.adapters import Base, check_base, read_adapter
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.models.sources import OpenModel, resolve
 from adjudge.engine.whole_file import write_whole
-from adjudge.rewards.judges.aspects import aspects_of
+from adjudge.rewards.judges.aspects import Aspect, aspects_of
 from adjudge.training.evaluator.direct import SlotTask
 from adjudge.training.evaluator.fitting import fit
 from adjudge.training.evaluator.questions import Rated, rated_rows
@@ -22,9 +22,9 @@ from adjudge.training.evaluator.recipe import Asked, Scores
 from adjudge.training.house.averaging import average, check_alike, half_precision
 from adjudge.training.house.card import card
 from adjudge.training.house.recipe import HouseRecipe
-from adjudge.training.house.rows import Rows, rows_of, sizes, split
+from adjudge.training.house.rows import MadeRows, rows_of, sizes, split
 from adjudge.training.house.texts import stories_of
-from adjudge.training.run import Run, processes
+from adjudge.training.run import Run, Status, heard_once, processes
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.terminal import counted
 
@@ -36,33 +36,20 @@ def train_house(
     *,
     resume: bool = False,
     overwrite: bool = False,
-    status: Callable[[str], None] = lambda line: None,
+    status: Status = lambda line: None,
 ) -> Run:
     """Train the model of a recipe to score texts by how much worse they were made.
 
-    Folder, processes and resuming are those of `train_sft`; the rows stand in rows.jsonl of the folder, and a model
-    card beside the adapter, which is stored in bfloat16. Raises AdjudgeError for what can be mended, before the model
-    is loaded.
+    Folder, processes and resuming are those of `train_sft`; the rows stand in made-rows.jsonl of the folder, and a
+    model card beside the adapter, which is stored in bfloat16. Raises AdjudgeError for what can be mended, before the
+    model is loaded.
     """
+    status = heard_once(status)
     if recipe.kept is not None and recipe.policy.adapter is not None:
         check_base(recipe.kept, Base(recipe.policy.model, resolve(recipe.policy.model).fingerprint))
         check_alike(Path(recipe.policy.adapter), recipe.kept)
-    stories = stories_of(recipe.sources)
-    for name, count in stories.short.items():
-        status(f"{counted(count, 'text')} of {name} left out: too short to be made worse by degrees")
-    for number, source in enumerate(recipe.sources):
-        texts = [text for text in stories.texts if text.source == number]
-        if texts and not any(text.prompt for text in texts):
-            status(f"no prompts in {source.path}: its texts are split by their first sentences")
     aspects = aspects_of(recipe.asked)
-    sides = split(stories.texts, recipe.excerpts.held_out)
-    if not all(sides[: 1 + bool(recipe.excerpts.held_out)]):
-        raise AdjudgeError("[excerpts] held_out leaves a side without texts: change it")
-    train, held_out = (
-        rows_of(side, count, recipe.excerpts, aspects, f"{recipe.seed} {name}")
-        for name, side, count in zip(("train", "held out"), sides, sizes(recipe.excerpts), strict=True)
-    )
-    status(f"{counted(len(stories.texts), 'text')}, of them {len(sides[1])} held out")
+    texts, (train, held_out) = _made(recipe, aspects, status)
     judged = [
         (asked, _rated(train, asked), _rated(held_out, asked))
         for asked in (Asked("pointwise", {"aspects": aspects}), Asked("pairwise", {"aspects": aspects}))
@@ -72,20 +59,40 @@ def train_house(
     def open_task(opened: OpenModel) -> SlotTask:
         return SlotTask(recipe, opened, recipe.optimiser, judged)
 
-    writing = _Rows(folder.path / "rows.jsonl", b"".join(map(_lines, (train, held_out))))
+    writing = _Rows(folder.made_rows, b"".join(map(_lines, (train, held_out))))
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": (writing,)}
     kept = () if recipe.kept is None else (read_adapter(recipe.kept).fingerprint,)
     rows = digest(train.fingerprint, held_out.fingerprint, *kept)
 
     def finish(made: Path, run: Run) -> None:
         if recipe.policy.method == "lora":
-            half_precision(made)
             if recipe.kept is not None:
                 average(made, recipe.kept, recipe.keep)
-        text = card(recipe, [len(side) for side in sides], train.done, run)
+            half_precision(made)
+        text = card(recipe, texts, train.done, run)
         write_whole(made / "README.md", text.encode())
 
     return fit(recipe, rows, open_task, measure="spearman", finish=finish, **how)
+
+
+def _made(recipe: HouseRecipe, aspects: Sequence[Aspect], status: Status) -> tuple[list[int], list[MadeRows]]:
+    """How many texts there are to train on and held out, and the rows that are made of both."""
+    stories = stories_of(recipe.sources)
+    for name, count in stories.short.items():
+        status(f"{counted(count, 'text')} of {name} left out: too short to be made worse by degrees")
+    for number, source in enumerate(recipe.sources):
+        texts = [text for text in stories.texts if text.source == number]
+        if texts and not any(text.prompt for text in texts):
+            status(f"no prompts in {source.path}: its texts are split by their first sentences")
+    sides = split(stories.texts, recipe.excerpts.held_out)
+    if not all(sides[: 1 + bool(recipe.excerpts.held_out)]):
+        raise AdjudgeError("[excerpts] held_out leaves a side without texts: change it")
+    rows = [
+        rows_of(side, count, recipe.excerpts, aspects, f"{recipe.seed} {name}")
+        for name, side, count in zip(("train", "held out"), sides, sizes(recipe.excerpts), strict=True)
+    ]
+    status(f"{counted(len(stories.texts), 'text')}, of them {len(sides[1])} held out")
+    return [len(side) for side in sides], rows
 
 
 class _Rows(TrainerCallback):
@@ -100,11 +107,11 @@ class _Rows(TrainerCallback):
             write_whole(self.path, self.content)
 
 
-def _rated(rows: Rows, asked: Asked) -> list[Rated]:
+def _rated(rows: MadeRows, asked: Asked) -> list[Rated]:
     return rated_rows(rows.pairs if asked.name == "pairwise" else rows.single, asked, SCORES)
 
 
-def _lines(rows: Rows) -> bytes:
+def _lines(rows: MadeRows) -> bytes:
     return "".join(json.dumps(row.columns, ensure_ascii=False) + "\n" for row in (*rows.single, *rows.pairs)).encode(
         "utf-8", "surrogatepass"
     )

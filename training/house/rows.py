@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.models.fingerprints import digest
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.rows import Row
 from adjudge.training.evaluator.split import place_of
@@ -22,7 +21,7 @@ from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import Excerpts
 from adjudge.training.house.texts import Corpus, Story, joined
 from adjudge.training.house.typesetting import typeset
-from adjudge.training.prompts import plain
+from adjudge.training.prompts import fingerprint_of, plain
 
 BEST = 4.7
 """The score of a text as its author left it; 1 is the lowest."""
@@ -56,18 +55,18 @@ VERDICT = 0.35
 """What a verdict beside a text costs on every aspect."""
 
 
-class Rows(msgspec.Struct, frozen=True):
+class MadeRows(msgspec.Struct, frozen=True):
     """Rows for the pointwise judge and for the pairwise one."""
 
     single: tuple[Row, ...]
     pairs: tuple[Row, ...]
     done: dict[str, int]
-    """How often each disturbance was done."""
+    """How often each disturbance was done to texts that stand in them; to two of one excerpt at once counts once."""
 
     @property
     def fingerprint(self) -> str:
         """Changes with every row."""
-        return digest("rows", json.dumps([[row.columns for row in rows] for rows in (self.single, self.pairs)]))
+        return fingerprint_of("rows", self.single, self.pairs)
 
 
 class _Text(msgspec.Struct, frozen=True):
@@ -75,6 +74,7 @@ class _Text(msgspec.Struct, frozen=True):
 
     The text is `parts` after the `gaps` before them. Where they are sentences, `in_place` says of each whether it
     stands where the story's author put it, after the same one as there; it is empty where nothing is known of that.
+    `steps` are those it was taken down by, each with a number of its own: a worse version has its better one's too.
     """
 
     prompt: str
@@ -83,6 +83,7 @@ class _Text(msgspec.Struct, frozen=True):
     ended: bool
     gaps: tuple[str, ...] = ()
     in_place: tuple[bool, ...] = ()
+    steps: tuple[tuple[str, int], ...] = ()
 
     @property
     def text(self) -> str:
@@ -90,7 +91,7 @@ class _Text(msgspec.Struct, frozen=True):
         return joined(self.parts, self.gaps)
 
 
-def rows_of(stories: Sequence[Story], count: int, how: Excerpts, aspects: Sequence[Aspect], seed: str) -> Rows:
+def rows_of(stories: Sequence[Story], count: int, how: Excerpts, aspects: Sequence[Aspect], seed: str) -> MadeRows:
     """Rows of so many excerpts; the same whenever they are asked for.
 
     Of each there are two versions, one worse than the other: as a pair, or as two rows that are learnt together, so
@@ -115,7 +116,7 @@ def rows_of(stories: Sequence[Story], count: int, how: Excerpts, aspects: Sequen
             for place, columns in enumerate(maker.scored(random) if scored else maker.versions(random)):
                 about = {"id": f"{number}{ascii_lowercase[place]}", "together": str(number)}
                 single.append(Row(f"excerpt {number}", {**about, **columns}))
-    return Rows(tuple(single), tuple(pairs), dict(maker.done))
+    return MadeRows(tuple(single), tuple(pairs), dict(maker.done))
 
 
 def split(stories: Sequence[Story], share: float) -> tuple[list[Story], list[Story]]:
@@ -147,10 +148,11 @@ class _Maker:
             if len({one.origin or one.number for one in found}) > 1  # or a story would be made worse with itself
         }
         self.done: Counter[str] = Counter()
+        self.numbers = itertools.count()
 
     def versions(self, random: Random) -> list[dict[str, Any]]:
         """The better and the worse version of an excerpt, set alike and asked about alike."""
-        found = _alike(
+        found = self._alike(
             self._one_kind(random) if self.sources and random.random() < self.how.alone else self._two(random), random
         )
         asked = self._asked(found, random)
@@ -178,7 +180,7 @@ class _Maker:
         better, worse = self._two(random)
         if random.random() < 0.3:
             worse = self._two(random)[1]
-        a, b = _alike(random.sample([better, worse], 2), random)
+        a, b = self._alike(random.sample([better, worse], 2), random)
         asked = self._asked([a, b], random)[:1]
         prompts = {"prompt": a.prompt} if a.prompt == b.prompt else {"prompt_a": a.prompt, "prompt_b": b.prompt}
         scores = {"scores_a": self._scores(a, asked), "scores_b": self._scores(b, asked)}
@@ -237,7 +239,8 @@ class _Maker:
         if fate < 1.5 * self.how.hostile:
             text = with_verdict(better.text, random)
             left = {name: share * (1 - VERDICT) for name, share in better.left.items()}
-            return better, self._said("verdict beside it", _Text(better.prompt, (text,), left, better.ended))
+            told = _Text(better.prompt, (text,), left, better.ended, steps=better.steps)
+            return better, self._said("verdict beside it", told)
         own = {story.origin, story.prompt}
         if fate < 2.5 * self.how.hostile and (prompt := self._other_prompt(story, random)) not in own:
             costs = {name: OTHER_PROMPT.get(name, OTHER_PROMPT_OTHERWISE) for name in self.aspects}
@@ -266,7 +269,7 @@ class _Maker:
 
         A step that takes back what was done before is none.
         """
-        left, ended, sentences = text.left, text.ended, list(text.parts)
+        left, ended, sentences, done = text.left, text.ended, list(text.parts), list(text.steps)
         better = (list(story.sentences), list(text.parts))
         often = kinds or (*OFTEN, *self.how.often)
         usual = random.choice(often)
@@ -275,14 +278,23 @@ class _Maker:
             changed = DISTURBANCES[name].step(sentences, random, corpus or self.corpus, story)
             if changed is None or changed in better or _mends(sentences, changed, story):
                 continue
-            self.done[name] += 1
+            done.append((name, next(self.numbers)))
             sentences, ended = changed, ended or name in ("cut", "forced ending")
             left = {aspect: share * (1 - DISTURBANCES[name].cost(aspect)) for aspect, share in left.items()}
-        return _Text(text.prompt, tuple(sentences), left, ended, story.gaps, _in_place(sentences, story.sentences))
+        in_place = _in_place(sentences, story.sentences)
+        return _Text(text.prompt, tuple(sentences), left, ended, story.gaps, in_place, tuple(done))
 
     def _said(self, name: str, text: _Text) -> _Text:
-        self.done[name] += 1
-        return text
+        return msgspec.structs.replace(text, steps=(*text.steps, (name, next(self.numbers))))
+
+    def _alike(self, texts: Sequence[_Text], random: Random) -> list[_Text]:
+        """Texts that become rows together, their steps counted, set in one style, sentence by sentence."""
+        self.done.update(name for name, _ in {step for text in texts for step in text.steps})
+        pieces = iter(typeset([piece for text in texts for piece in (text.prompt, *text.parts)], random))
+        return [
+            msgspec.structs.replace(text, prompt=next(pieces), parts=tuple(next(pieces) for _ in text.parts))
+            for text in texts
+        ]
 
     def _asked(self, texts: Sequence[_Text], random: Random) -> list[str]:
         """Some aspects; that of an ending is of texts that have one."""
@@ -291,15 +303,6 @@ class _Maker:
 
     def _scores(self, text: _Text, asked: Sequence[str]) -> dict[str, list[float]]:
         return {name: _spread(1 + (BEST - 1) * text.left[name]) for name in asked}
-
-
-def _alike(texts: Sequence[_Text], random: Random) -> list[_Text]:
-    """Texts that belong together, set in one style, sentence by sentence."""
-    pieces = iter(typeset([piece for text in texts for piece in (text.prompt, *text.parts)], random))
-    return [
-        msgspec.structs.replace(text, prompt=next(pieces), parts=tuple(next(pieces) for _ in text.parts))
-        for text in texts
-    ]
 
 
 def _in_place(sentences: Sequence[str], author: Sequence[str]) -> tuple[bool, ...]:

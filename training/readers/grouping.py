@@ -17,7 +17,7 @@ from adjudge.rewards.judges.personal import checked_k
 from adjudge.rewards.verdict import Comparison, Item, Pair, Review
 from adjudge.training.readers.questions import ChoiceQuestion, Question, RatingQuestion, within_budget
 from adjudge.training.readers.reviews import PlotChoice, PlotReview
-from adjudge.training.stages import Passed, sifted, without_repeats
+from adjudge.training.stages import Passed, grouped, sifted, without_repeats
 
 Said = TypeVar("Said", PlotReview, PlotChoice)
 
@@ -159,10 +159,7 @@ def _readers(reviews: Sequence[Said], rules: Rules) -> Passed[Said]:
 
 
 def _by_reader(reviews: Iterable[Said]) -> dict[str, list[Said]]:
-    readers: dict[str, list[Said]] = {}
-    for one in reviews:
-        readers.setdefault(one.reviewer, []).append(one)
-    return readers
+    return grouped(reviews, lambda one: one.reviewer)
 
 
 def _sides(reviews: Sequence[PlotReview] | Sequence[PlotChoice], rules: Rules) -> dict[str, str]:

@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from adjudge.rewards.rows import encodable
 from adjudge.rewards.words import count_words, is_alone
-from adjudge.training.stages import Unusable
+from adjudge.training.stages import Unusable, json_of
 
 MOST_CHARACTERS = 60
 """Of a new name, and of what may be one."""
@@ -37,6 +36,8 @@ class _Renamed(msgspec.Struct, frozen=True):
     name: str
     new_name: str
 
+
+_renamed = json_of(list[_Renamed])
 
 _LITTLE = """
 a after all an and as at aunt before boy brother but by captain child city doctor dr even father for from girl god
@@ -155,13 +156,9 @@ def _begins_a_sentence(word: re.Match[str], plot: str) -> bool:
 
 def _map_of(text: str) -> dict[str, str]:
     """The map that a text is, its names and new names without needless blanks."""
-    try:
-        pairs = msgspec.json.decode(text.strip().encode("utf-8", "surrogatepass"), type=list[_Renamed])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Unusable("unparsable") from error
     names: dict[str, str] = {}
-    for pair in pairs:
-        old, new = (" ".join(encodable(name).split()) for name in (pair.name, pair.new_name))
+    for pair in _renamed(text):
+        old, new = (" ".join(name.split()) for name in (pair.name, pair.new_name))
         if not old or len(new) > MOST_CHARACTERS or not any(map(str.isalpha, new)):
             raise Unusable("unparsable")
         if names.setdefault(old, new) != new:

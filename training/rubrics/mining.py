@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, get_args
@@ -36,7 +37,7 @@ from adjudge.training.rubrics.writing import (
     describe,
     write_sets,
 )
-from adjudge.training.stages import Drop, Passed, Texts, Unusable, passed
+from adjudge.training.stages import Drop, Passed, Texts, grouped, passed, sifted
 
 Part = Literal["rubrics", "filter", "texts"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -102,7 +103,8 @@ class Mined(msgspec.Struct, frozen=True):
 class Miner:
     """Mines rubrics with an engine, which also judges the answers; `writers` write them, or the engine does.
 
-    With a `journal` nothing is asked twice. Raises AdjudgeError for settings that make no sense.
+    With a `journal` nothing is asked twice. `texts` counts what was written, as `Texts` does. Raises AdjudgeError for
+    settings that make no sense.
     """
 
     def __init__(
@@ -121,31 +123,32 @@ class Miner:
         self.writers = tuple(writers) or (lambda: nullcontext(engine),)
         self.counts: dict[str, list[Count]] = {"questions": [], "pages": [], "rubric sets": [], "answers": []}
         self.dropped: list[Drop] = []
+        self.texts: Counter[str] = Counter()
 
     def mine(self, questions: Sequence[Question], save: Save = lambda stage, rows: None) -> Mined:
         """A rubric for each question, in order; those without are dropped, each with its reason."""
         self.counts = {unit: [] for unit in self.counts}
-        self.dropped = []
+        self.dropped, self.texts = [], Counter()
+        if "rubrics" in self.mining.without:
+            return Mined(fixed_rows(questions), given_answers(questions), self.counts, self.dropped)
         passages: dict[str, list[str]] = {}
         if "texts" not in self.mining.without:
             questions, passages = self._passages(questions, save)
-        made = write_sets(self._texts(SCHEMA), questions, passages, self.mining.sets, self.mining.language)
-        written = self._passed("rubric sets", made)
+        written = self._written("rubric sets", write_sets, self._texts(SCHEMA), questions, passages, self.mining.sets)
         questions = self._with("sets", questions, {one.question for one in written}, "no_set")
-        sets = grouped(written)
+        sets = _by_question(written)
         answers = given_answers(questions)
         if "filter" not in self.mining.without:
             answers += self._written_answers(questions)
             save("answers", answers)
-            enough = {name for name, own in grouped(answers).items() if len(own) >= FEWEST}
+            enough = {name for name, own in _by_question(answers).items() if len(own) >= FEWEST}
             questions = self._with("answers", questions, enough, "too_few_answers")
-            sets = grouped(self._filter(questions, sets, grouped(answers), save))
+            sets = _by_question(self._filter(questions, sets, _by_question(answers), save))
             questions = self._with("filter", questions, sets, "no_set_left")
         else:
             save("sets", written)
-        rubrics = {name: [one.rubric for one in own] for name, own in sets.items()}
-        consensus = consolidate(self._texts(SCHEMA), questions, rubrics, self.mining.language)
-        final = {one.question: one for one in self._passed("questions", consensus)}
+        consensus = self._written("questions", consolidate, self._texts(SCHEMA), questions, sets)
+        final = {one.question: one for one in consensus}
         rows = [
             _row(question, final[question.id].rubric, len(sets[question.id]), final[question.id].mended)
             for question in questions
@@ -156,11 +159,11 @@ class Miner:
     def _passages(self, questions: Sequence[Question], save: Save) -> tuple[list[Question], dict[str, list[str]]]:
         found = self._search(questions)
         questions = self._with("search", questions, {page.question for page in found}, "no_page")
-        described = self._passed("pages", describe(self._texts(PASSAGES), found, self.mining.language))
+        described = self._written("pages", describe, self._texts(PASSAGES), found)
         save("passages", described)
         passages = {
             name: list(dict.fromkeys(passage for page in own for passage in page.passages))
-            for name, own in grouped(described).items()
+            for name, own in _by_question(described).items()
         }
         return self._with("passages", questions, passages, "no_passage"), passages
 
@@ -190,7 +193,7 @@ class Miner:
             seed = mining.seed + number  # models of one name are not to write the same
             with writer() as engine:
                 texts = Texts(engine, self.sampling, self.journal, attempts=mining.attempts, seed=seed)
-                answers += self._passed("answers", answer(texts, asked, mining.answers, mining.language))
+                answers += self._written("answers", answer, texts, asked, mining.answers)
         return answers
 
     def _filter(
@@ -202,20 +205,16 @@ class Miner:
     ) -> list[RubricSet]:
         mining = self.mining
         came = [one for question in questions for one in sets[question.id]]
-        spreads = self._spreads(questions, came, answers)
-        reasons = [spread.dropped_for(mining.alpha, mining.form) for spread in spreads]
+        spreads = {(one.question, one.number): one for one in self._spreads(questions, came, answers)}
+
+        def why_not(one: RubricSet) -> str | None:
+            return spreads[one.question, one.number].dropped_for(mining.alpha, mining.form)
+
         save(
             "sets",
-            [
-                {**one.record, **spread.record, "dropped": reason}
-                for one, spread, reason in zip(came, spreads, reasons, strict=True)
-            ],
+            [{**one.record, **spreads[one.question, one.number].record, "dropped": why_not(one)} for one in came],
         )
-        results = [
-            (place, Unusable(reason) if reason else one)
-            for place, (one, reason) in enumerate(zip(came, reasons, strict=True))
-        ]
-        return self._passed("rubric sets", passed("filter", came, results))
+        return self._passed("rubric sets", sifted("filter", came, why_not))
 
     def _spreads(
         self, questions: Sequence[Question], sets: Sequence[RubricSet], answers: Mapping[str, Sequence[Answered]]
@@ -239,6 +238,12 @@ class Miner:
             self.engine, self.sampling, self.journal, schema=schema, attempts=mining.attempts, seed=mining.seed
         )
 
+    def _written(self, unit: str, stage: Callable[..., Passed[Any]], texts: Texts, *about: Any) -> list[Any]:
+        """What a stage kept that has texts written, after it and they were counted."""
+        kept = self._passed(unit, stage(texts, *about, self.mining.language))
+        self.texts += texts.counts
+        return kept
+
     def _passed(self, unit: str, result: Passed[Any]) -> list[Any]:
         """What a stage kept, after it was counted."""
         self.counts[unit].append(Count.of(result))
@@ -247,10 +252,8 @@ class Miner:
 
     def _with(self, stage: str, questions: Sequence[Question], those: Collection[str], reason: str) -> list[Question]:
         """The questions that a stage has left something of."""
-        results = [
-            (place, question if question.id in those else Unusable(reason)) for place, question in enumerate(questions)
-        ]
-        return self._passed("questions", passed(stage, questions, results))
+        left = sifted(stage, questions, lambda question: None if question.id in those else reason)
+        return self._passed("questions", left)
 
 
 def check_sampling(sampling: Sampling) -> None:
@@ -271,7 +274,7 @@ def fixed_rows(questions: Iterable[Question]) -> list[dict[str, Any]]:
 
 def item_rows(rows: Iterable[Mapping[str, Any]], answers: Iterable[Answered]) -> list[dict[str, Any]]:
     """Each answer to a question that has a rubric, as an item to judge by it."""
-    by_question = grouped(answers)
+    by_question = _by_question(answers)
     return [
         {"id": f"{row['id']}/{number}", "prompt": row["prompt"], "response": own.text, "by": own.by}
         | {"rubric": row["rubric"]}
@@ -280,12 +283,8 @@ def item_rows(rows: Iterable[Mapping[str, Any]], answers: Iterable[Answered]) ->
     ]
 
 
-def grouped(rows: Iterable[Any]) -> dict[str, list[Any]]:
-    """Rows by their question, in order."""
-    groups: dict[str, list[Any]] = {}
-    for row in rows:
-        groups.setdefault(row.question, []).append(row)
-    return groups
+def _by_question(rows: Iterable[Any]) -> dict[str, list[Any]]:
+    return grouped(rows, lambda row: row.question)
 
 
 def _row(question: Question, rubric: Rubric, sets: int, mended: bool) -> dict[str, Any]:

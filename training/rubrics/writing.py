@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 
 from adjudge.rewards.judges import template
-from adjudge.rewards.judges.rubric import Rubric
 from adjudge.training.rubrics.drafts import CONTENT, WRITING, described, read_rubric_text
 from adjudge.training.rubrics.filtering import RubricSet
 from adjudge.training.rubrics.questions import Question
@@ -122,12 +121,12 @@ def answer(texts: Texts, questions: Sequence[Question], count: int, language: st
 
 
 def consolidate(
-    texts: Texts, questions: Sequence[Question], sets: Mapping[str, Sequence[Rubric]], language: str
+    texts: Texts, questions: Sequence[Question], sets: Mapping[str, Sequence[RubricSet]], language: str
 ) -> Passed[RubricSet]:
     """One rubric of each question's sets; a single set is its own consensus and nothing is asked."""
     form = template.load("consolidate", language, PROMPTS)
     alone = {
-        place: RubricSet(question.id, 0, sets[question.id][0])
+        place: msgspec.structs.replace(sets[question.id][0], number=0)
         for place, question in enumerate(questions)
         if len(sets[question.id]) == 1
     }
@@ -137,7 +136,7 @@ def consolidate(
             *form.render(
                 data={
                     "prompt": questions[place].prompt,
-                    "schemes": [described(rubric) for rubric in sets[questions[place].id]],
+                    "schemes": [described(one.rubric) for one in sets[questions[place].id]],
                 },
                 content=CONTENT,
                 writing=WRITING,

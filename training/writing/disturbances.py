@@ -17,8 +17,8 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.prompt import Prompt
 from adjudge.rewards.judges import template
-from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.rows import Row
+from adjudge.training.chosen import chosen
 from adjudge.training.stages import Passed, Texts, Unusable, passed
 from adjudge.training.writing.passages import Language, Unit, language_of, passages_of
 from adjudge.training.writing.texts import Source
@@ -93,16 +93,8 @@ def disturbed(kind: str, text: str, *, most: int = MOST, seed: int = 0) -> Distu
 
 
 def parse_kinds(text: str | None, known: Sequence[str] = KINDS) -> tuple[str, ...]:
-    """Names after commas, all known ones for None; raises AdjudgeError for what is no kind."""
-    if text is None:
-        return tuple(known)
-    names = tuple(dict.fromkeys(names_of(text)))
-    for name in names:
-        if name not in known:
-            raise AdjudgeError(f'no disturbance is called "{name[:40]}": choose {", ".join(known)}')
-    if not names:
-        raise AdjudgeError(f"no kind of disturbance is named: choose {', '.join(known)}")
-    return names
+    """Names after commas, each once, all known ones for None; raises AdjudgeError as `chosen` does."""
+    return tuple(dict.fromkeys(chosen(text, known, "disturbance")))
 
 
 def disturb(

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, get_args
 
-from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.verdict import WritingTask
 from adjudge.rewards.words import count_words
+from adjudge.training.chosen import chosen
 from adjudge.training.stages import Passed, Unusable, passed
 from adjudge.training.writing.building import Candidate
 from adjudge.training.writing.passages import Language, paragraphs
@@ -36,12 +35,8 @@ WRITE: dict[Language, str] = {
 
 
 def parse_tasks(text: str | None) -> tuple[WritingTask, ...]:
-    """Names after commas, all for None; raises AdjudgeError for what is no task."""
-    names = TASKS if text is None else names_of(text)
-    if unknown := [name for name in names if name not in TASKS]:
-        raise AdjudgeError(f'no task is called "{unknown[0][:40]}": choose {", ".join(TASKS)}')
-    if not names:
-        raise AdjudgeError(f"no task is named: choose {', '.join(TASKS)}")
+    """Names after commas, in the order of the tasks, all for None; raises AdjudgeError as `chosen` does."""
+    names = chosen(text, TASKS, "task")
     return tuple(task for task in TASKS if task in names)
 
 

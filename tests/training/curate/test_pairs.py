@@ -13,8 +13,8 @@ from adjudge.rewards.verdict import Item
 from adjudge.training.attrition import Count
 from adjudge.training.curate.pairs import (
     Candidate,
-    Judged,
     Rules,
+    ScoredCandidate,
     candidates_of,
     judge_candidates,
     make_pairs,
@@ -29,18 +29,18 @@ def wide() -> Engine:
     return Engine(WIDE, kv_cache_gb=0.2)
 
 
-def judged(*scores: float, prompt: str = "A wish.") -> list[Judged]:
+def judged(*scores: float, prompt: str = "A wish.") -> list[ScoredCandidate]:
     return [
-        Judged(Candidate(Item(prompt, f"{prompt} {n}", id=f"{prompt[0]}{n}"), None, {"prompt": prompt}), score)
+        ScoredCandidate(Candidate(Item(prompt, f"{prompt} {n}", id=f"{prompt[0]}{n}"), None, {"prompt": prompt}), score)
         for n, score in enumerate(scores)
     ]
 
 
-def made(texts: list[Judged], **rules: Any) -> list[tuple[str, str]]:
+def made(texts: list[ScoredCandidate], **rules: Any) -> list[tuple[str, str]]:
     return [(pair.chosen_id, pair.rejected_id) for pair in make_pairs(texts, Rules(**rules))[0]]
 
 
-def reasons(texts: list[Judged], **rules: Any) -> dict[str, dict[str, int]]:
+def reasons(texts: list[ScoredCandidate], **rules: Any) -> dict[str, dict[str, int]]:
     counts = [Count.of(stage) for stage in make_pairs(texts, Rules(**rules))[1]]
     return {count.stage: count.reasons for count in counts if count.reasons}
 
@@ -78,7 +78,7 @@ def test_by_scores_the_better_text_is_chosen_whatever_was_ruled() -> None:
 
 
 def test_a_text_that_stands_twice_below_its_prompt_counts_once() -> None:
-    again = Judged(Candidate(Item("A wish. ", " A wish. 0", id="again"), None, {}), 0.9)
+    again = ScoredCandidate(Candidate(Item("A wish. ", " A wish. 0", id="again"), None, {}), 0.9)
     assert made([*judged(0.9, 0.2), again], per_prompt=0) == [("A0", "A1")]
     assert reasons([*judged(0.9, 0.2), again]) == {"texts": {"twice": 1}}
 

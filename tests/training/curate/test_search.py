@@ -11,9 +11,10 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.label_agreement import LabelAgreement
+from adjudge.training.curate.labelled import divide
 from adjudge.training.curate.search import Plan, Round, Search, best, checked_reflection
 from tests.rewards.debating import WIDE
-from tests.training.curate.world import START, STRATEGY, World, act, agent_of, search_of
+from tests.training.curate.world import START, STRATEGY, World, act, agent_of, labelled, search_of
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +119,9 @@ def test_what_cannot_be_judged_is_dropped_and_no_hit(wide: Engine) -> None:
     search = search_of(engine, rounds=1, reflect=False)
     [_, after] = run(search)
     assert (after.written, after.caught, after.missed) == (0, 0, 0) and after.dropped == {"judge: non_finite": 4}
+    search = search_of(World(wide), rounds=1, reflect=False)
+    search.division = divide(labelled(20, "dumb"), 0.4, 0)
+    assert [one.dropped for one in run(search)] == [{"held out: non_finite": 4}] * 2 and len(search.dropped) == 8
     abstaining = Round(1, "", START, LabelAgreement(1, 0, 1, 0, 2, 0.5))
     assert abstaining.hits == 0.5 and abstaining.record["accuracy"] == 1.0
 
@@ -161,5 +165,5 @@ def test_plans_without_anything_to_do_are_refused(plan: dict[str, int]) -> None:
 
 def test_only_reflection_can_be_left_out() -> None:
     assert checked_reflection(None) and checked_reflection(" ") and not checked_reflection("reflect")
-    with pytest.raises(AdjudgeError, match='no agent "judge"'):
+    with pytest.raises(AdjudgeError, match='no agent to leave out of the search is called "judge": choose reflect'):
         checked_reflection("judge")

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra train")
 
 import torch
+from rich.progress import Progress
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
@@ -22,7 +23,7 @@ from adjudge.engine.models.sources import open_source, resolve
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.rows import Row
 from adjudge.rewards.wire import item_of
-from adjudge.training.evaluator import fitting
+from adjudge.training.evaluator import direct, fitting
 from adjudge.training.evaluator.direct import SlotTask, train_direct
 from adjudge.training.evaluator.questions import rated_rows
 from adjudge.training.evaluator.recipe import DirectRecipe
@@ -31,7 +32,9 @@ from tests.training.evaluator.rated import STORIES, direct_recipe, preference_re
 from tests.training.runs import KillAfter, Killed, curve
 
 
-def test_what_is_anchored_is_to_be_answered_as_the_model_did_when_the_run_began(tmp_path: Path) -> None:
+def test_what_is_anchored_is_to_be_answered_as_the_model_did_when_the_run_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = [{**row, "together": row["prompt"], "anchored": n % 4 == 1} for n, row in enumerate(STORIES)]
     first = train_direct(direct_recipe(tmp_path / "first"))
     recipe = recipe_on(tmp_path / "second", first.folder.policy, rows)
@@ -41,8 +44,13 @@ def test_what_is_anchored_is_to_be_answered_as_the_model_did_when_the_run_began(
     task = SlotTask(recipe, opened, recipe.optimiser, [(recipe.judge, rated, rated[:3])])
     people = [slot.target for example in task.train for slot in example.slots]
     model = attach(opened.model, read_adapter(first.folder.policy)).train()
+    bars, bar = list[Progress](), direct.bar
+    monkeypatch.setattr(direct, "bar", lambda **how: bars.append(bar(**how)) or bars[-1])
     task.begin(model, torch.device("cpu"), 3)
     assert model.training
+    [about] = bars[0].tasks
+    asked = sum(any(slot.anchored for slot in example.slots) for example in task.train)
+    assert about.total == about.completed == asked < len(task.train)
     slots = [slot for example in task.train for slot in example.slots]
     engine = Engine("dummy:tiny-llama", adapter=first.folder.policy, kv_cache_gb=0.05)
     judge = PointwiseJudge(engine, prepared_aspects(recipe), min_mass=0)

@@ -92,6 +92,32 @@ def test_what_a_rationale_has_gone_through_is_on_its_row(tiny: Engine, tmp_path:
     assert drop.record["passed"] == PIPELINE[:-1] and drop.record["dropped"]["stage"] == "confidence"
 
 
+def test_how_sure_the_model_was_goes_with_its_wording_and_not_with_the_next_one(tiny: Engine, tmp_path: Path) -> None:
+    filters = Filters(KnownEngine(tiny, refined, chosen), sampling=SAMPLING)
+    sure, refining = filters.evolve(rationales(tmp_path, rationale("good")), ("confidence", "refine"))
+    assert refining.kept[0].confidence is None and refining.kept[0].drafts
+    stages.write_stage(tmp_path / "sure.jsonl", sure.kept)
+    [again] = read_rationales(tmp_path / "sure.jsonl")
+    assert again.confidence == sure.kept[0].confidence and again.confidence is not None
+    for wrong in (0.9, ["0.9", "x"]):
+        with pytest.raises(AdjudgeError, match='line 1 .*: "confidence" is not a list of numbers: leave it out'):
+            rationales(tmp_path, rationale("good", confidence=wrong))
+
+
+def test_scores_are_read_one_rationale_after_the_other_whose_text_is_encoded_once(
+    tiny: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    encode = type(tiny.tokenizer).encode
+    monkeypatch.setattr(
+        type(tiny.tokenizer), "encode", lambda self, text, power: (seen.append(text), encode(self, text, power))[1]
+    )
+    engine, rows = KnownEngine(tiny, refined, chosen), rationales(tmp_path, rationale("good"), rationale("weak"))
+    results = Filters(engine, sampling=SAMPLING).rule(rows)
+    assert next(results) == (0, rows[0]) and seen == [rows[0].response]
+    assert next(results) == (1, rows[1]) and seen == [rows[0].response, rows[1].response]
+
+
 def test_stages_run_in_the_order_given_and_alone(tiny: Engine, tmp_path: Path) -> None:
     engine = KnownEngine(tiny, refined, chosen)
     kept, dropped = run(engine, pool(tmp_path), ("confidence",))

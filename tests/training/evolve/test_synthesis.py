@@ -11,7 +11,8 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.training.attrition import Count
-from adjudge.training.evolve.personas import PERSONAS, parse_personas
+from adjudge.training.chosen import chosen
+from adjudge.training.evolve.personas import PERSONAS
 from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.seeds import Rated, sample_questions
 from adjudge.training.evolve.synthesis import synthesize
@@ -84,11 +85,11 @@ def test_examples_of_the_same_aspect_are_shown_and_hostile_texts_stay_data(tiny:
 
 
 def test_personas_are_chosen_by_name() -> None:
-    assert parse_personas(None) == tuple(PERSONAS)
-    assert parse_personas("Artist, casual netizen") == ("artist", "casual netizen")
-    for text in ("bard", "artist,artist", ","):
-        with pytest.raises(AdjudgeError, match="choose from academic"):
-            parse_personas(text)
+    assert chosen(None, PERSONAS, "persona") == tuple(PERSONAS)
+    assert chosen("Artist, casual netizen", PERSONAS, "persona") == ("artist", "casual netizen")
+    for text, reason in (("bard", 'no persona is called "bard"'), (",", "no persona is named")):
+        with pytest.raises(AdjudgeError, match=f"{reason}: choose academic"):
+            chosen(text, PERSONAS, "persona")
 
 
 def test_no_example_is_about_the_stories_that_are_asked_about(tiny: Engine) -> None:

@@ -49,7 +49,7 @@ def test_the_policy_moves_and_its_metrics_and_curves_are_kept(tmp_path: Path) ->
     first, last = curve(run.folder)[0], curve(run.folder)[-1]
     assert first["kl"] == 0 and last["kl"] > 0
     assert {"reward", "completions/mean_length", "vowels/abstained", "frac_reward_zero_std"} <= last.keys()
-    begun, trained = weights(run.folder.start), weights(run.folder.policy)
+    begun, trained = weights(TINY), weights(run.folder.policy)
     assert any(not torch.equal(begun[name], trained[name]) for name in begun)
     assert run.folder.curves.read_bytes().startswith(b"\x89PNG")
     assert (run.before, run.after) == (None, None)
@@ -74,7 +74,7 @@ def test_groups_that_abstain_teach_nothing_and_are_counted(tmp_path: Path) -> No
     lines = curve(folder)
     assert [line["vowels/abstained/low_mass"] for line in lines] == [1.0, 1.0]
     assert all(line["reward"] is None and line["grad_norm"] == 0 for line in lines)
-    begun, trained = weights(folder.start), weights(folder.policy)
+    begun, trained = weights(TINY), weights(folder.policy)
     assert all(torch.equal(begun[name], trained[name]) for name in begun)
 
 

@@ -14,9 +14,9 @@ from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guarded import Guarded, standard_guards
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row
-from adjudge.training.grpo.recipe import GrpoRecipe, read_grpo_recipe
+from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.presets import preset_record
-from adjudge.training.recipe import laid_over, recipe_of
+from adjudge.training.recipe import laid_over, read_recipe, recipe_of
 from tests.training.runs import Vowels, tiny_recipe
 
 
@@ -69,14 +69,14 @@ def test_a_judge_of_ones_own_is_found_beside_the_recipe(tmp_path: Path, monkeypa
     told = 'output = "out"\ndata.prompts = ["a"]\nreward.engine.model = "dummy:tiny-llama"\n'
     text = f"{told}[reward.parts.x]\n{part}"
     (tmp_path / "recipe.toml").write_text(text)
-    recipe = read_grpo_recipe(tmp_path / "recipe.toml")
+    recipe = read_recipe(tmp_path / "recipe.toml", GrpoRecipe)
     assert recipe.reward.own == ("own_beside:Short",)
     reward = recipe.reward.open(recipe.written(), "journal")
     recipe.reward.check([Row("line 1", {"prompt": "a"})])
     [scored] = reward.score_groups([Group("a", ("A text.", "Another."))])
     assert all(value is not None and 0 <= value <= 1 for value in scored.rewards)
     (tmp_path / "recipe.toml").write_text(text.replace("Short", "Unranged"))
-    recipe = read_grpo_recipe(tmp_path / "recipe.toml")
+    recipe = read_recipe(tmp_path / "recipe.toml", GrpoRecipe)
     with pytest.raises(AdjudgeError, match=r"\[reward.parts.x\] Unranged declares no range"):
         recipe.reward.open(recipe.written(), "journal")
 
@@ -102,7 +102,7 @@ def test_a_judge_of_ones_own_rewards_stories_if_it_scores_both_by_aspects(
         part = f'kind = "story"\njudge = "{judge}"\naspects = "coherence"\noptions.min_mass = 0.0\n'
         told = 'output = "out"\ndata.prompts = ["a"]\nreward.engine.model = "dummy:tiny-llama"\n'
         (tmp_path / "recipe.toml").write_text(f"{told}[reward.parts.x]\n{part}")
-        recipe = read_grpo_recipe(tmp_path / "recipe.toml")
+        recipe = read_recipe(tmp_path / "recipe.toml", GrpoRecipe)
         if judge.endswith("Short"):
             with pytest.raises(AdjudgeError, match='of both stories, not "own_stories:Short": name one of these'):
                 recipe.reward.open(recipe.written(), "journal")
@@ -141,7 +141,7 @@ def test_a_function_of_ones_own_is_a_part_and_a_gate_and_is_found_beside_the_rec
         gate = 'kind = "function"\nfunction = "own_functions:turns"\nmessages = true'
         text = f'output = "out"\ndata.prompts = ["a"]\n[reward.parts.x]\n{part}\n[reward.gates.y]\n{gate}\n'
         (tmp_path / "recipe.toml").write_text(text)
-        recipe = read_grpo_recipe(tmp_path / "recipe.toml")
+        recipe = read_recipe(tmp_path / "recipe.toml", GrpoRecipe)
         assert recipe.reward.own == (function, "own_functions:turns")
         return recipe.reward.open(recipe.written(), "journal")
 
@@ -205,7 +205,7 @@ def test_canaries_are_read_from_a_file_beside_the_recipe(tmp_path: Path) -> None
         'output = "out"\ndata.prompts = ["a"]\nguards.canaries = "canaries.jsonl"\n'
         'reward.parts.x = {kind = "check", ends_with = ["."]}\n'
     )
-    guarded = read_grpo_recipe(tmp_path / "recipe.toml").guards.watching(Vowels())
+    guarded = read_recipe(tmp_path / "recipe.toml", GrpoRecipe).guards.watching(Vowels())
     assert isinstance(guarded, Guarded)
     found = {guard.name: len(guard.canaries) for guard in guarded.guards if hasattr(guard, "canaries")}
     assert found == {"canary": 3, "degenerate": 3, "injection": 3}

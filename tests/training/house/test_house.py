@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from adjudge.training.house.texts import stories_of
 from adjudge.training.recipe import read_recipe, recipe_of
 from adjudge.training.run import Run
 from adjudge.training.run_folder import RunFolder
-from adjudge.training.sft_recipe import read_sft_recipe
+from adjudge.training.sft_recipe import SftRecipe
 from tests.jsonl import read_lines
 from tests.training.house.stories import OWN
 
@@ -68,13 +69,25 @@ def going_on(trained: Run) -> dict[str, Any]:
 
 def test_a_judge_is_trained_and_asked(trained: Run) -> None:
     assert trained.after is not None and trained.step == 4
-    rows = read_lines(trained.folder.path / "rows.jsonl")
+    rows = read_lines(trained.folder.made_rows)
     assert len({row["id"].rstrip("ab") for row in rows}) == 24 and any("story_a" in row for row in rows)
     card = (trained.folder.policy / "README.md").read_text()
     assert "everyday.jsonl" in card and "Apache-2.0" in card and "Licences of the texts: Apache-2.0." in card
     engine = Engine("dummy:tiny-llama", adapter=trained.folder.policy)
     assert PointwiseJudge(engine).judge([Item("p", "A story.", "1")])[0].score is not None
     assert PairwiseJudge(engine).judge([Pair(a="One.", b="Two.", prompt="p", id="1")])[0].preference is not None
+
+
+def test_texts_in_the_folder_of_a_run_are_not_written_over(tmp_path: Path) -> None:
+    own = shutil.copy(OWN / "everyday.jsonl", tmp_path / "rows.jsonl")
+    told = {"licence": "Apache-2.0", "attribution": "the authors"}
+    how: dict[str, Any] = {"optimiser": {"lr": 0.01, "rows_per_step": 4, "micro_batch": 4, "steps": 1}}
+    for overwrite in (False, True):
+        run = train_house(recipe(tmp_path, ".", sources=[{"path": str(own), **told}], **how), overwrite=overwrite)
+        assert Path(own).read_bytes() == (OWN / "everyday.jsonl").read_bytes() and run.folder.made_rows.is_file()
+    own = shutil.move(own, run.folder.made_rows)
+    with pytest.raises(AdjudgeError, match="is in the folder of this run, which forgets it"):
+        train_house(recipe(tmp_path, ".", sources=[{"path": str(own), **told}], **how), overwrite=True)
 
 
 def test_a_run_that_was_stopped_comes_to_the_same_adapter(trained: Run, tmp_path: Path) -> None:
@@ -89,6 +102,13 @@ def test_a_run_that_was_stopped_comes_to_the_same_adapter(trained: Run, tmp_path
 def test_what_it_went_on_from_is_kept_in_its_weights(trained: Run, going_on: dict[str, Any], tmp_path: Path) -> None:
     kept = train_house(recipe(tmp_path, "kept", keep=1.0, **going_on))
     assert (kept.folder.policy / ADAPTER).read_bytes() == (trained.folder.policy / ADAPTER).read_bytes()
+
+
+def test_an_average_is_rounded_once(trained: Run, going_on: dict[str, Any], tmp_path: Path) -> None:
+    kept = train_house(recipe(tmp_path, "kept", keep=0.5, logging={"save_every": 1}, **going_on)).folder
+    before, came_to = load_file(trained.folder.policy / ADAPTER), load_file(kept.path / "checkpoint-1" / ADAPTER)
+    for name, found in load_file(kept.policy / ADAPTER).items():
+        assert torch.equal(found, (0.5 * before[name].float() + 0.5 * came_to[name]).bfloat16())
 
 
 def test_another_adapter_is_kept_in_its_weights(trained: Run, going_on: dict[str, Any], tmp_path: Path) -> None:
@@ -132,19 +152,26 @@ def test_mistakes_in_a_recipe_are_named(tmp_path: Path, changes: dict[str, Any],
         recipe(tmp_path, "none", **changes)
 
 
-def test_a_run_says_of_which_sources_texts_are_split_by_first_sentences(tmp_path: Path) -> None:
+def test_a_run_says_once_of_which_sources_texts_are_split_by_first_sentences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
-    told = {"licence": "Apache-2.0", "attribution": "the authors"}
+    licensed = {"licence": "Apache-2.0", "attribution": "the authors"}
     bare = tmp_path / "bare.jsonl"
     rows = [json.loads(line) for line in (OWN / "everyday.jsonl").read_text().splitlines()]
     bare.write_text("".join(json.dumps({"text": row["text"]}) + "\n" for row in rows))
-    sources = [{"path": str(path), **told} for path in (OWN / "everyday.jsonl", bare)]
+    sources = [{"path": str(path), **licensed} for path in (OWN / "everyday.jsonl", bare)]
     policy = {"model": "dummy:no-such-model"}
     with pytest.raises(AdjudgeError):
         train_house(recipe(tmp_path, "none", sources=sources, policy=policy), status=said.append)
     assert [line for line in said if "split" in line] == [
         f"no prompts in {bare}: its texts are split by their first sentences"
     ]
+    told = list(said)
+    monkeypatch.setattr("adjudge.training.run.processes", lambda: SimpleNamespace(is_main_process=False))
+    with pytest.raises(AdjudgeError):
+        train_house(recipe(tmp_path, "none", sources=sources, policy=policy), status=said.append)
+    assert said == told  # another process of the same run says nothing
 
 
 def test_a_card_tells_what_was_known_of_the_adapters_before(tmp_path: Path) -> None:
@@ -179,5 +206,5 @@ def test_the_examples_are_recipes(path: Path) -> None:
 
 
 def test_so_is_that_of_the_small_writer() -> None:
-    recipe = read_sft_recipe(RECIPES / "everyday.toml")
+    recipe = read_recipe(RECIPES / "everyday.toml", SftRecipe)
     assert Path(recipe.data.train or "").samefile(OWN / "everyday.jsonl") and recipe.response.column == "text"

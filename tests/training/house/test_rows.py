@@ -51,6 +51,13 @@ def test_the_versions_of_an_excerpt_are_learnt_together_and_the_second_is_the_wo
     assert lower > 190
 
 
+def test_only_steps_of_texts_that_stand_in_rows_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BEGINNING", (0,))
+    monkeypatch.setattr(module, "FURTHER", (1,))
+    rows = rows_of(STORIES, 200, Excerpts(pairs=1, hostile=0), ASPECTS, "0")  # where some take the worse one of another
+    assert 150 < sum(rows.done.values()) <= len(rows.pairs) == 200
+
+
 def test_a_text_as_its_author_left_it_has_the_best_score_and_one_to_buy_a_score_the_lowest() -> None:
     untouched = rows_of(STORIES, 100, Excerpts(pairs=0, hostile=0), ASPECTS, "0").single[::2]
     best = [row for row in untouched if all(given[1] == BEST for given in row.columns["scores"].values())]

@@ -90,7 +90,7 @@ def test_the_stories_on_one_sentence_are_as_long_as_its_shortest() -> None:
     written = [told("A. B. C. D.", 1, 0.1), told("E. F. G.", 1), told("H. I. J.", 0), told("K. L. M. N.", 2)]
     together = several("together", written, lambda one: one.place)
     assert [one.text for one in of_one_length(together.kept)] == ["A. B. C.", "E. F. G."]
-    assert [(drop.reason, drop.row["place"]) for drop in together.dropped] == [("alone", 0), ("alone", 2)]
+    assert [(drop.reason, drop.row.place) for drop in together.dropped] == [("alone", 0), ("alone", 2)]
 
 
 def test_the_teacher_adds_what_the_context_gains_to_the_judge() -> None:

@@ -176,8 +176,15 @@ def test_each_part_can_be_left_out(tiny: Engine) -> None:
     assert not engine.scored and mined.counts["answers"] == []
     assert [own.by for own in mined.answers] == ["given", "given"]
     assert [row["id"] for row in mined.rows] == ["bees", "own"] and [row["sets"] for row in mined.rows] == [3, 3]
+    saved: dict[str, Any] = {}
+    one = Examiner(tiny, lambda shown, before: script(shown, before + 1), grade)  # whose points do not sum to 10
+    [row, _] = mine(one, save=saved.__setitem__, without=frozenset({"texts", "filter"}), sets=1).rows[:2]
+    assert next(one.mended for one in saved["sets"]) and (row["id"], row["sets"], row["mended"]) == ("bees", 1, True)
 
+    engine = Examiner(tiny, script, grade)
+    mined = mine(engine, without=frozenset({"rubrics"}))
     rows = fixed_rows(QUESTIONS)
+    assert mined.rows == rows and [own.by for own in mined.answers] == ["given", "given"] and not engine.asked
     assert len(rows) == 4 and all(rubric_of(row["rubric"], "row") == SIX for row in rows)
 
 

@@ -77,7 +77,7 @@ def test_mistakes_are_named() -> None:
         disturbed("drop", TEXT, most=0)
     with pytest.raises(AdjudgeError, match='called "to_novel"'):
         parse_kinds("drop,to_novel")
-    with pytest.raises(AdjudgeError, match="no kind"):
+    with pytest.raises(AdjudgeError, match="no disturbance is named"):
         parse_kinds(" , ")
     with pytest.raises(AdjudgeError, match="to_poem need a model"):
         disturb(rows(TEXT), ["drop", "to_poem"])
