@@ -71,6 +71,14 @@ class Begun(msgspec.Struct, frozen=True):
         """The step it goes on after."""
         return step_of(self.checkpoint)
 
+    @property
+    def where(self) -> Iterator[str]:
+        """Where a run that is resumed goes on, in a line."""
+        if self.checkpoint is not None:
+            yield f"continuing after step {self.step}"
+        elif self.resume:
+            yield "no checkpoint to continue from yet ([logging] save_every): from the first step again"
+
     def clear(self) -> None:
         """Forget an earlier run where this one does not go on from its checkpoint; one to be resumed keeps verdicts."""
         self.state.wait_for_everyone()  # all have built their trainers, which read a dummy's weights

@@ -68,7 +68,9 @@ def train_sft(
             status(f"left out for their length: {counted(left, 'row')}")
         status(f"{counted(len(train), 'row')} to train on, {len(held_out)} held out")
         each = counted(optimiser.rows_per_step, "row")
-        status(f"{counted(steps, 'step')} of {each}" + f", from {begun.step} on" * bool(begun.step))
+        status(f"{counted(steps, 'step')} of {each}")
+        for line in begun.where:
+            status(line)
         watch = Watch(folder)
         trainer = _Trainer(
             model=policy.model,

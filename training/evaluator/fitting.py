@@ -112,7 +112,7 @@ def fit(
         policy.tokenizer.padding_side = "right"
         task = open_task(policy)
         steps = optimiser.count(len(task.train))
-        for line in _plan(task, steps, optimiser.rows_per_step, begun.step):
+        for line in _plan(task, steps, optimiser.rows_per_step, begun):
             status(line)
         model = _adapted(recipe, task, start)
         how = _arguments(recipe, local, steps, begun, held_out=bool(task.held_out))
@@ -140,7 +140,7 @@ def fit(
         return trained(trainer, watch, begun, recipe, metric=measure, finish=complete)
 
 
-def _plan(task: Task[Any], steps: int, each: int, begun: int) -> Iterator[str]:
+def _plan(task: Task[Any], steps: int, each: int, begun: Begun) -> Iterator[str]:
     """What is about to happen; where rows are learnt together, a step takes groups of them."""
     groups = [len(task.train), len(task.held_out)]
     together = task.rows != tuple(groups)
@@ -148,7 +148,8 @@ def _plan(task: Task[Any], steps: int, each: int, begun: int) -> Iterator[str]:
     rows = f"{counted(task.rows[0], 'row')}{train} to train on, {task.rows[1]}{held_out} held out"
     yield f"{rows}, {task.shortened} shortened"
     taken = counted(each, "group" if together else "row")
-    yield f"{counted(steps, 'step')} of {taken}" + f", from {begun} on" * bool(begun)
+    yield f"{counted(steps, 'step')} of {taken}"
+    yield from begun.where
 
 
 class _Trainer(Trainer):
