@@ -13,11 +13,10 @@ from adjudge.engine.errors import AdjudgeError, LabelError
 from adjudge.engine.score import LEAST_MASS, Score
 from adjudge.engine.text.labels import Labels, check_labels
 from adjudge.engine.text.prompt import Message, Prompt, Segment
+from adjudge.rewards.judges.judge import WINDOW
 from adjudge.rewards.rows import Row
 from adjudge.rewards.wire import json_line, labels_of, with_columns
 from adjudge.training.progress import bar
-
-WINDOW = 256
 
 
 def score_file(

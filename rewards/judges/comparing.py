@@ -14,7 +14,7 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.score import UNKEPT, Reason, Score
 from adjudge.rewards.judges.asking import Answer
 from adjudge.rewards.judges.aspects import Aspects, aspects_of
-from adjudge.rewards.judges.judge import AskingJudge, How
+from adjudge.rewards.judges.judge import WINDOW, AskingJudge, How
 from adjudge.rewards.judges.preference import debiased, sigmoid
 from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
 
@@ -41,8 +41,8 @@ class ComparingJudge(AskingJudge[Pair, PairVerdict]):
         """A verdict for every pair, in order."""
         return self.judge(pairs)
 
-    def compare_iter(self, pairs: Iterable[Pair], window: int = 16) -> Iterator[PairVerdict]:
-        """Verdicts in order as they come, each journaled first; `window` pairs are in the engine at a time."""
+    def compare_iter(self, pairs: Iterable[Pair], window: int = WINDOW) -> Iterator[PairVerdict]:
+        """As `judge_iter`."""
         return self.judge_iter(pairs, window)
 
     def _pair_verdict(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from inspect import getattr_static
-from itertools import islice
+from itertools import chain, islice
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar
@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar
 import msgspec
 
 from adjudge.engine.checking import at_least, is_number, shown
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.errors import AdjudgeError, CallTooLarge
 from adjudge.engine.face import EngineFace
 from adjudge.engine.models.aliases import is_flowing
 from adjudge.engine.sampling import Sampling
@@ -43,6 +43,8 @@ Subject = TypeVar("Subject", Pair, Item)
 Ruling = TypeVar("Ruling", PairVerdict, Verdict)
 Asked = TypeVar("Asked", bound=Hashable)
 
+WINDOW = 256
+"""What is in the engine at a time: enough that it seldom runs empty at the end of one window, before the next."""
 
 SCORING = ("_judge", "_questions", "_conclude", "questions", "score_of")
 """The methods that say what the scores of a judge are."""
@@ -88,21 +90,36 @@ class Judge(ABC, Generic[Subject, Ruling]):
         """A verdict for every subject, in order."""
         return list(self.judge_iter(subjects))
 
-    def judge_iter(self, subjects: Iterable[Subject], window: int = 16) -> Iterator[Ruling]:
-        """Verdicts in order as they come, each journaled first; `window` subjects are in the engine at a time."""
+    def judge_iter(self, subjects: Iterable[Subject], window: int = WINDOW) -> Iterator[Ruling]:
+        """Verdicts in order as they come, each journaled first; `window` subjects are in the engine at a time.
+
+        Fewer where its queue never takes so many.
+        """
         at_least(1, window=window)
         kind: Any = Pair if issubclass(self.verdict_type, PairVerdict) else Item
-        remaining = map(clean, each_of(subjects, kind))
+        remaining: Iterator[Subject] = map(clean, each_of(subjects, kind))
         while chunk := list(islice(remaining, window)):
-            keys = [self.key(subject) for subject in chunk]
-            known = self._remembered(keys)
-            judged = self._judge({key: subject for key, subject in zip(keys, chunk, strict=True) if key not in known})
-            for key, subject in zip(keys, chunk, strict=True):
-                while key not in known:
-                    verdict = self._kept(next(judged))
-                    known[verdict.key] = verdict
-                yield msgspec.structs.replace(known[key], id=subject.id)
-            next(judged, None)  # let the engine's call come to its end
+            done = 0
+            try:
+                for verdict in self._together(chunk):
+                    yield verdict
+                    done += 1
+            except CallTooLarge:
+                if len(chunk) == 1:
+                    raise
+                window, remaining = len(chunk) // 2, chain(chunk[done:], remaining)
+
+    def _together(self, chunk: Sequence[Subject]) -> Iterator[Ruling]:
+        """Verdicts in order on subjects that are in the engine at one time."""
+        keys = [self.key(subject) for subject in chunk]
+        known = self._remembered(keys)
+        judged = self._judge({key: subject for key, subject in zip(keys, chunk, strict=True) if key not in known})
+        for key, subject in zip(keys, chunk, strict=True):
+            while key not in known:
+                verdict = self._kept(next(judged))
+                known[verdict.key] = verdict
+            yield msgspec.structs.replace(known[key], id=subject.id)
+        next(judged, None)  # let the engine's call come to its end
 
     @abstractmethod
     def key(self, subject: Subject) -> str:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from adjudge.engine.face import EngineFace
 from adjudge.engine.text.prompt import Cut, Message, Prompt, Segment, checked_cut
 from adjudge.rewards.journal import Journal, content_key
-from adjudge.rewards.judges.judge import Judge, checked_engine, clean
+from adjudge.rewards.judges.judge import WINDOW, Judge, checked_engine, clean
 from adjudge.rewards.judges.preference import sigmoid
 from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict, each_of
 
@@ -67,7 +67,7 @@ class ScalarJudge(Judge[Item, Verdict]):
         """A verdict for every pair, in order."""
         return list(self.compare_iter(pairs))
 
-    def compare_iter(self, pairs: Iterable[Pair], window: int = 16) -> Iterator[PairVerdict]:
+    def compare_iter(self, pairs: Iterable[Pair], window: int = WINDOW) -> Iterator[PairVerdict]:
         """Verdicts in order as they come: a is better with probability σ(reward of a − reward of b).
 
         A response is judged without its rival, so there is no position bias to report. The journal holds responses, not
