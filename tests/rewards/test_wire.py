@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
@@ -329,17 +331,31 @@ def test_examples_are_read_by_their_two_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "label"), [(1, True), (0, False), ("1", True), ("0", False), ("", None), (None, None)]
+    ("value", "label"),
+    [
+        *[(1, True), (0, False), ("1", True), ("0", False), (1.0, True), (0.0, False), ("1.0", True)],
+        *[(np.int64(1), True), (np.float64(0), False), ("", None), (None, None), (math.nan, None)],
+    ],
 )
 def test_labels_are_1_or_0_or_absent(value: object, label: bool | None) -> None:
     assert label_of(Row("line 1", {"label": value})) is label
     assert label_of(Row("line 1", {})) is None
 
 
-@pytest.mark.parametrize("value", [2, 0.5, "good", True, [1]])
+@pytest.mark.parametrize("value", [2, 0.5, "good", True, np.bool_(True), [1]])
 def test_another_label_is_named_with_its_line(value: object) -> None:
     with pytest.raises(AdjudgeError, match=r'line 3: "label" is .*write 1 for good'):
         label_of(Row("line 3", {"label": value}))
+
+
+def test_what_a_data_frame_has_where_there_is_no_value_is_absent() -> None:
+    nothing = dict.fromkeys(("id", "reference", "genre", "task", "rubric", "checklist", "reviews", "labels"), math.nan)
+    row = Row("here", {"prompt": "P", "response": "R", "prompt_a": math.nan, **nothing})
+    assert item_of(row, 1, ("genre", "task", "rubric", "reviews")) == Item("P", "R", "1")
+    assert labels_of(row, ("x",)) == ("x",)
+    for read, name in ((pair_of, "story_a"), (group_of, "responses"), (item_of, "prompt")):
+        with pytest.raises(AdjudgeError, match=f'"{name}" is missing .* it is null'):
+            read(Row("here", {"prompt": "P", "story_b": "B", name: math.nan}), 1)
 
 
 def test_names_that_are_null_in_an_object_are_absent() -> None:
