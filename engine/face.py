@@ -396,3 +396,12 @@ def names_in(labels: AnyLabels) -> tuple[str, ...]:
 
 def _place(answer: tuple[int, Any]) -> int:
     return answer[0]
+
+
+def checked_engine(engine: EngineFace) -> EngineFace:
+    """The same; raises AdjudgeError for what is no open engine."""
+    if not isinstance(engine, EngineFace):
+        raise AdjudgeError(
+            f"engine is {shown(engine)}: give an open one, as Engine(name) or the face of an AsyncEngine"
+        )
+    return engine

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, Literal, Unpack
 
 import msgspec
 
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import PASSING
@@ -226,15 +228,15 @@ def _reasons(analyses: Sequence[str], ruling: str) -> str:
 
 def checked_retrieved(k: int) -> int:
     """How many examples are shown; raises AdjudgeError for none."""
-    if k < 1:
-        raise AdjudgeError(f'k is {k}: give at least 1, or leave out "retrieval"')
+    if not (is_number(k, Integral) and k >= 1):
+        raise AdjudgeError(f'k is {shown(k)}: give at least 1, or leave out "retrieval"')
     return k
 
 
 def checked_override(probability: float) -> float:
     """How sure a review must be to override a ruling; raises AdjudgeError for less than even."""
-    if not 0.5 <= probability <= 1:
-        raise AdjudgeError(f"override is {probability}: give a probability from 0.5 to 1")
+    if not (is_number(probability, Real) and 0.5 <= probability <= 1):
+        raise AdjudgeError(f"override is {shown(probability)}: give a probability from 0.5 to 1")
     return probability
 
 

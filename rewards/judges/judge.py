@@ -14,7 +14,7 @@ import msgspec
 
 from adjudge.engine.checking import at_least, is_number, shown
 from adjudge.engine.errors import AdjudgeError, CallTooLarge
-from adjudge.engine.face import EngineFace
+from adjudge.engine.face import EngineFace, checked_engine
 from adjudge.engine.models.aliases import is_flowing
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import LEAST_MASS, UNKEPT, Reason
@@ -363,15 +363,6 @@ class ItemJudge(AskingJudge[Item, Verdict]):
             key=key,
             analysis={name: answer.analyses for name, answer in answers.items() if answer.analyses} or None,
         )
-
-
-def checked_engine(engine: EngineFace) -> EngineFace:
-    """The same; raises AdjudgeError for what is no open engine."""
-    if not isinstance(engine, EngineFace):
-        raise AdjudgeError(
-            f"engine is {shown(engine)}: give an open one, as Engine(name) or the face of an AsyncEngine"
-        )
-    return engine
 
 
 def check_subject(judge: Judge[Subject, Any], subject: Subject, place: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Unpack
 
 from adjudge.engine.checking import is_number, shown
@@ -164,8 +164,8 @@ def texts_of_choice(pair: Pair, order: str, aspect: Aspect, k: int) -> tuple[dic
 
 def checked_k(k: int) -> int:
     """How many earlier reviews are shown; raises AdjudgeError for more than there is room for, or fewer than none."""
-    if not 0 <= k <= MOST:
-        raise AdjudgeError(f"k is {k}: show 0 to {MOST} earlier reviews")
+    if not (is_number(k, Integral) and 0 <= k <= MOST):
+        raise AdjudgeError(f"k is {shown(k)}: show 0 to {MOST} earlier reviews")
     return k
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import tee
 from typing import ClassVar
 
-from adjudge.engine.face import EngineFace
+from adjudge.engine.face import EngineFace, checked_engine
 from adjudge.engine.text.prompt import Cut, Message, Prompt, Segment, checked_cut
 from adjudge.rewards.journal import Journal, content_key
-from adjudge.rewards.judges.judge import WINDOW, Judge, checked_engine, clean
+from adjudge.rewards.judges.judge import WINDOW, Judge, clean
 from adjudge.rewards.judges.preference import sigmoid
 from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict, each_of
 
