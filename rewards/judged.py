@@ -7,12 +7,11 @@ from typing import Any
 
 import msgspec
 
-from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.group import Group
-from adjudge.rewards.judges.judge import Judge, check_subject
+from adjudge.rewards.judges.judge import Judge, check_rows, check_subject
 from adjudge.rewards.judges.kinds import KINDS, kind_of, prepare
 from adjudge.rewards.judges.own import OwnJudge
 from adjudge.rewards.messages import place_of, shared_by
@@ -95,9 +94,9 @@ class Judged(Reward):
         return subjects
 
 
-def check_row(kind: str, row: Row, options: Mapping[str, Any]) -> None:
+def check_prompts(kind: str, rows: Sequence[Row], options: Mapping[str, Any]) -> None:
     """Raise AdjudgeError naming place and column where a judge by name (`KINDS`) could not read a prompt's row."""
     blank = dict.fromkeys(OWN_NAMES, "")
-    subject = kind_of(kind).subject(Row(row.place, {**row.columns, **blank}), 1)
+    subjects = [kind_of(kind).subject(Row(row.place, {**row.columns, **blank}), 1) for row in rows]
     if kind in KINDS and KINDS[kind].reads:
-        check_subject(prepare(kind, options)(AbsentEngine(), None), subject, row.place)
+        check_rows(prepare(kind, options), rows, subjects)

@@ -14,7 +14,7 @@ from adjudge.commands.contest import Contest
 from adjudge.commands.output import check_lines, check_output, is_stream, open_output, open_output_anew
 from adjudge.commands.results import show_rankings
 from adjudge.commands.resumable import beside_earlier, check_answered, check_paths, journal_beside, keeping, opened
-from adjudge.commands.rows import check_rows, columns_suggested, rows_of
+from adjudge.commands.rows import columns_suggested, rows_of
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit, check_judge
 from adjudge.engine.absent import Card
@@ -22,6 +22,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.imported import is_own
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.judges.judge import check_rows
 from adjudge.rewards.judges.kinds import Options, kind_name, of_pairs, prepare
 from adjudge.rewards.judges.own import own_class
 from adjudge.rewards.judges.pairing import Pairing

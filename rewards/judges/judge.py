@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from inspect import getattr_static
 from itertools import chain, islice
 from numbers import Real
@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
+from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.checking import at_least, is_number, shown
 from adjudge.engine.errors import AdjudgeError, CallTooLarge
 from adjudge.engine.face import EngineFace, checked_engine
@@ -36,7 +37,7 @@ from adjudge.rewards.judges.asking import (
 )
 from adjudge.rewards.judges.template import Data, Layout, Template
 from adjudge.rewards.kept_answers import KeptAnswers
-from adjudge.rewards.rows import encodable
+from adjudge.rewards.rows import Row, encodable
 from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention, each_of
 
 Subject = TypeVar("Subject", Pair, Item)
@@ -374,6 +375,21 @@ def check_subject(judge: Judge[Subject, Any], subject: Subject, place: str) -> N
         own = f'{"pair" if isinstance(subject, Pair) else "item"} "{subject.id}": '
         error.args = (f"{place}: {str(error).removeprefix(own)}",)
         raise
+
+
+def check_rows(
+    open_judge: Callable[[EngineFace, Journal | None], Judge[Any, Any]], rows: Sequence[Row], subjects: Sequence[Any]
+) -> None:
+    """Find the mistakes in options and rows that only the judge itself finds, before its model is loaded.
+
+    Raises AdjudgeError naming the row's place, SchemeUnfit where its rubric and the scheme do not go together.
+    """
+    try:
+        judge = open_judge(AbsentEngine(), None)
+    except ModelNeeded:
+        return
+    for row, subject in zip(rows, subjects, strict=True):
+        check_subject(judge, subject, row.place)
 
 
 def lasts(ruling: Verdict | PairVerdict) -> bool:

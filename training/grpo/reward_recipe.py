@@ -167,8 +167,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def check(self, rows: Sequence[Row]) -> None:
         """Raise AdjudgeError naming the first row without what a part reads of the data, and the column."""
         for part in (*self.parts.values(), *self.gates.values()):
-            for row in rows:
-                part.check(row, self.engine)
+            part.check(rows, self.engine)
 
     def sleeps(self, gpus: int) -> bool:
         """Whether engines sleep between calls, where the policy trains on so many GPUs of this machine (0: on CPU)."""
