@@ -199,6 +199,8 @@ class PromptedJudge(Judge[Subject, Ruling]):
             raise AdjudgeError(f'mode is "{mode}": choose direct or reasoned')
         if checked_sampling(sampling) is not None and mode == "direct":
             raise AdjudgeError('sampling was given to a judge that writes nothing: give it mode="reasoned"')
+        if n != 1 and mode == "direct":
+            raise AdjudgeError(f'n is {shown(n)}, and only a judge that writes says it anew: give it mode="reasoned"')
         if not (is_number(min_mass, Real) and 0 <= min_mass <= 1):
             raise AdjudgeError(f"min_mass is {shown(min_mass)}: give a probability from 0 to 1")
         min_mass = float(min_mass)  # 0 and 0.0 are one, and one key

@@ -172,10 +172,11 @@ def checked_k(k: int) -> int:
 def last_reviews(item: Item, k: int, place: str, *, texts: bool = False) -> tuple[Review, ...]:
     """The last k of an item's reviews; raises AdjudgeError naming `place` for none, or for a score off the scale.
 
-    With `texts` also for one without its text.
+    With `texts` also for one without its text. Those that are not shown may be as they are.
     """
     _check_any(item.reviews, k, place)
-    for number, review in enumerate(item.reviews, 1):
+    before = max(len(item.reviews) - k, 0)
+    for number, review in enumerate(item.reviews[before:], before + 1):
         if not (is_number(review.score, Real) and 1 <= review.score <= 10):
             raise AdjudgeError(f"{place}: review {number} has the score {shown(review.score)}: give one from 1 to 10")
         if texts and review.review is None:
@@ -183,7 +184,7 @@ def last_reviews(item: Item, k: int, place: str, *, texts: bool = False) -> tupl
                 f'{place}: review {number} has no "review", its text: give it, or leave texts out (--without texts, in'
                 " Python texts=False)"
             )
-    return item.reviews[max(len(item.reviews) - k, 0) :]
+    return item.reviews[before:]
 
 
 def last_comparisons(pair: Pair, k: int, place: str) -> tuple[tuple[Comparison, ...], ...]:

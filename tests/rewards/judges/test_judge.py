@@ -25,6 +25,7 @@ from adjudge.rewards.judges.rubric import Criterion, Rubric
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.judges.scalar import ScalarJudge
 from adjudge.rewards.judges.tournament import Tournament
+from adjudge.rewards.judges.tree import TreeJudge
 from adjudge.rewards.verdict import Item, Pair, Verdict
 from tests.rewards.written_judges import WrittenJudge, WrittenPairJudge
 
@@ -140,6 +141,8 @@ def test_a_judge_is_built_of_open_things_and_not_of_their_names() -> None:
         (lambda: RubricJudge(engine, rubric), "rubric is 'rubric.toml': give a Rubric"),
         (lambda: PointwiseJudge(engine, mode="reasoned", sampling=sampling), "sampling is .*: give it as Sampling"),
         (lambda: DebateJudge(engine, sampling=sampling), "sampling is .*: give it as Sampling"),
+        (lambda: PointwiseJudge(engine, n=5), 'n is 5, and only a judge that writes .*: give it mode="reasoned"'),
+        (lambda: TreeJudge(engine, weights="generated", attempts=0), "attempts is 0: give at least 1"),
         (lambda: DebateJudge(engine, k="3"), "k is '3': give at least 1"),
         (lambda: DebateJudge(engine, override="x"), "override is 'x': give a probability"),
         (lambda: PersonalJudge(engine, k="3"), "k is '3': show 0 to 5"),
