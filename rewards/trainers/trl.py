@@ -35,7 +35,7 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import Sample, Turns, cut, group_of, pieces, samples_of, together
 from adjudge.rewards.layer import layers_of, learning
 from adjudge.rewards.reward import GroupReward, Reward
-from adjudge.rewards.trainers.measures import measures_of
+from adjudge.rewards.trainers.measures import measures_of, parts_beside
 from adjudge.rewards.trainers.processes import Outcome, attempt, place_among_processes, share, values_of
 from adjudge.rewards.trainers.scoring import OnFailure, Scored, Scorer
 
@@ -166,16 +166,18 @@ class _Trl:
     def _breakdown(self, rewards: Sequence[GroupReward], local: Sequence[int]) -> dict[str, list[Any]]:
         """Parts and reason of this process's completions, for the table of completions: the same columns in every step.
 
-        A column that stays away for a step leaves the table with rows of an earlier one. One that was not there before
-        (nothing but abstentions has no parts) begins with a None for every completion before, in the first process.
+        The reason's is "abstained", and that of a part which has this name "part/abstained". A column that stays away
+        for a step leaves the table with rows of an earlier one. One that was not there before (nothing but abstentions
+        has no parts) begins with a None for every completion before, in the first process.
         """
         before, rows = self._columns, self._rows if place_among_processes()[0] == 0 else 0
-        self._columns = tuple(dict.fromkeys((*before, *(name for reward in rewards for name in reward.parts))))
+        named = [(parts_beside(("abstained",), reward), len(reward.rewards)) for reward in rewards]
+        self._columns = tuple(dict.fromkeys((*before, *(name for parts, _ in named for name in parts))))
         self._rows += sum(len(reward.rewards) for reward in rewards)
         reasons = [why for reward in rewards for why in reward.abstained]
         table: dict[str, list[Any]] = {"abstained": [reasons[place] for place in local]}
         for name in self._columns[1:]:
-            values = [value for reward in rewards for value in reward.parts.get(name, (None,) * len(reward.rewards))]
+            values = [value for parts, count in named for value in parts.get(name, (None,) * count)]
             table[name] = [*([] if name in before else [None] * rows), *(values[place] for place in local)]
         return table
 
