@@ -93,7 +93,7 @@ class GroupVerdict(msgspec.Struct, frozen=True):
     `errors` are the standard errors of Bradley–Terry strengths. `preferences` are the probabilities that each response
     is better than the reference (None without a reference, and for a response that no comparisons join to it).
     `abstained` is the judge's commonest reason where no pair at all was answered. A lone response has nobody to be
-    compared with: its strength is None, and nothing has abstained. `truncated` says that a text was shortened to fit;
+    compared with: its strength is 0, and nothing has abstained. `truncated` says that a text was shortened to fit;
     `model` names the judge, "" where nothing was compared; `key` stands for all that decided the verdict.
     """
 

@@ -88,8 +88,11 @@ def checked_pairwise(judge: PairwiseJudge) -> PairwiseJudge:
 
 
 def accompanied(items: Iterable[Item], partners: int = 4, seed: int = 0) -> list[Accompanied]:
-    """Every item with `partners` others of `items`; raises AdjudgeError as `draw_partners` does."""
-    items = list(items)
+    """Every item with `partners` others of `items`; raises AdjudgeError as `draw_partners` does.
+
+    Those that they had before count no more.
+    """
+    items = [Item(**{name: getattr(item, name) for name in Item.__struct_fields__}) for item in items]
     drawn = draw_partners([item.id for item in items], partners, seed)
     by_id = {item.id: item for item in items}
     return [

@@ -53,6 +53,10 @@ def test_items_that_can_be_read_only_once_have_their_partners() -> None:
     assert accompanied(iter(ITEMS), partners=2) == accompanied(ITEMS, partners=2)
 
 
+def test_items_that_have_partners_get_others() -> None:
+    assert accompanied(accompanied(ITEMS, partners=1), partners=2) == accompanied(ITEMS, partners=2)
+
+
 def test_what_lies_in_the_moment_is_asked_again_and_what_cannot_be_read_is_left_out(
     tiny: Engine, tmp_path: Path
 ) -> None:
