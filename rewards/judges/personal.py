@@ -16,7 +16,7 @@ from adjudge.rewards.judges.aspects import PERSE, Aspect, Aspects
 from adjudge.rewards.judges.comparing import ComparingJudge, Orders
 from adjudge.rewards.judges.judge import How, ItemJudge
 from adjudge.rewards.judges.template import Data
-from adjudge.rewards.verdict import AspectVerdict, Comparison, Item, Pair, PairVerdict, Review, Verdict
+from adjudge.rewards.verdict import Comparison, Item, Pair, Review, Verdict
 
 RATINGS = Labels(tuple(map(str, range(1, 11))))
 """PerSE's scale, 1 to 10. "1" counts where no "0" follows: to ask for the end mark after it, and it alone, would make
@@ -109,18 +109,9 @@ class PersonalPairJudge(ComparingJudge):
         questions: list[Question] = []
         for order, aspect in product(self.orders, self.aspects):
             data, trusted = texts_of_choice(pair, order, aspect, self.k)
-            questions.append(Question(f"{order} {aspect.name}", self._prompt(data, **trusted), CHOICES))
+            [name] = self._names(order, aspect)
+            questions.append(Question(name, self._prompt(data, **trusted), CHOICES))
         return questions
-
-    def _conclude(self, pair: Pair, answers: Mapping[str, Answer], key: str, truncated: bool) -> PairVerdict:
-        verdicts: dict[str, AspectVerdict] = {}
-        better: dict[str, float] = {}
-        for aspect in self.aspects:
-            given = [answers[f"{order} {aspect.name}"] for order in self.orders]
-            texts = tuple(text for answer in given for text in answer.analyses or ()) or None
-            verdict, better[aspect.name] = self._choice([answer.scores[0] for answer in given], texts)
-            verdicts[aspect.name] = self._with_spreads(verdict, given)
-        return self._pair_verdict(verdicts, better, key, truncated)
 
 
 def texts_of_rating(item: Item, k: int, *, texts: bool = True) -> tuple[dict[str, Data], dict[str, Any]]:
