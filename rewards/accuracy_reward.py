@@ -14,7 +14,6 @@ from adjudge.engine.text.written_scores import written_answers
 from adjudge.rewards.group import Group
 from adjudge.rewards.judges.asking import ANSWER
 from adjudge.rewards.judges.pairwise import SCALE
-from adjudge.rewards.messages import place_of, shared_by
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
 from adjudge.rewards.rows import number_of
 from adjudge.rewards.words import count_words
@@ -80,8 +79,8 @@ class AccuracyReward(Reward):
         return ResponseReward(math.exp(-self.rate * error), None, {"error": error, **scores}, measures)
 
     def _gold(self, group: Group, number: int) -> list[float]:
-        place = place_of(group, number)
-        return [peoples_score(shared_by(group, column, place), f'{place}: "{column}"') for column in self.columns]
+        place = group.place(number)
+        return [peoples_score(group.shared(column, place), f'{place}: "{column}"') for column in self.columns]
 
 
 def written_scores(text: str, count: int) -> list[float] | None:

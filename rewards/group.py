@@ -11,6 +11,7 @@ import msgspec
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.rows import id_text
 from adjudge.rewards.verdict import check_texts
 
@@ -57,6 +58,24 @@ class Group(msgspec.Struct, frozen=True):
         shared = {**self.columns, "reference": self.reference, "id": self.id}
         values = self.by_response.get(name, [shared.get(name)] * len(self.responses))
         return [*map(id_text, values)] if name == "id" else values
+
+    def shared(self, name: str, place: str) -> Any:
+        """What the responses have in a column of which one value is read, None where they have none.
+
+        Raises AdjudgeError naming `place` where they differ in it.
+        """
+        if name in self.by_response:
+            raise AdjudgeError(
+                f'{place}: the responses differ in "{name}", of which one value is read for all: make it the same, or'
+                ' give rows that differ in it another "id" each'
+            )
+        return self.columns.get(name)
+
+    def place(self, number: int) -> str:
+        """How errors call it, which is the group of that number, counted from 1."""
+        name = f'group "{self.id}"' if self.id else f"group {number}"
+        words = " ".join(well_formed(self.prompt[:300]).split())
+        return f'{name}, prompt "{words if len(words) <= 60 else words[:60] + "…"}"'
 
     def showing(self, texts: Sequence[str | None]) -> Group:
         """The same with these texts for its responses, without those whose text is None."""

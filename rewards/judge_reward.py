@@ -16,7 +16,6 @@ from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.judges.rubric import Rubric
 from adjudge.rewards.judges.rubric_judge import RubricJudge
-from adjudge.rewards.messages import place_of
 from adjudge.rewards.references import Reference, StaticReference
 from adjudge.rewards.reward import GroupReward, ResponseReward, together
 from adjudge.rewards.specification import JudgeSpec
@@ -90,7 +89,7 @@ class JudgeReward(Judged):
         subjects, judge = super().subjects(group, number, reference), self.source.judge
         if self.scale != "unit" and isinstance(judge, RubricJudge) and subjects:
             rubric = getattr(subjects[0], "rubric", None) or judge.rubric
-            _check_rubric(rubric, judge.scheme, self.scale, place_of(group, number))
+            _check_rubric(rubric, judge.scheme, self.scale, group.place(number))
         return subjects
 
     def _rewarded(

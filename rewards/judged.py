@@ -14,7 +14,6 @@ from adjudge.rewards.group import Group
 from adjudge.rewards.judges.judge import Judge, check_rows, check_subject
 from adjudge.rewards.judges.kinds import KINDS, kind_of, prepare
 from adjudge.rewards.judges.own import OwnJudge
-from adjudge.rewards.messages import place_of, shared_by
 from adjudge.rewards.references import Reference, Referenced
 from adjudge.rewards.reward import Reward, engines_of
 from adjudge.rewards.rows import Row
@@ -78,11 +77,11 @@ class Judged(Reward):
         """What is asked about a group; columns are read once for all its responses."""
         if not group.responses:
             return ()
-        judge, place, kind = self.source.judge, place_of(group, number), KINDS.get(self.source.kind or "")
+        judge, place, kind = self.source.judge, group.place(number), KINDS.get(self.source.kind or "")
         reads = kind.reads if kind else judge.reads if isinstance(judge, OwnJudge) else ()
         columns = {}
         for name in columns_read(reads):
-            shared_by(group, name, place)
+            group.shared(name, place)
             if name in group.columns:
                 columns[name] = builtin(group.columns[name])
         own = {"id": group.id, "prompt": group.prompt, "response": "", "story_a": "", "story_b": reference}

@@ -19,7 +19,7 @@ from adjudge.engine.waiting import unhurried
 from adjudge.rewards.group import Group
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges.asking import checked_sampling, room_for, seed_of
-from adjudge.rewards.messages import Text, place_of, prompt_of, shared_by
+from adjudge.rewards.messages import Text, prompt_of
 from adjudge.rewards.specification import EngineSpec, OpenedHere, awake
 
 Role = Literal["system", "user", "assistant"]
@@ -65,8 +65,8 @@ class StaticReference(Reference):
         return [Referenced(self._text(group, number)) for number, group in enumerate(groups, 1)]
 
     def _text(self, group: Group, number: int) -> str:
-        place = place_of(group, number)
-        text = group.reference if self.column == "reference" else shared_by(group, self.column, place)
+        place = group.place(number)
+        text = group.reference if self.column == "reference" else group.shared(self.column, place)
         if text is None or text == "":
             raise AdjudgeError(
                 f'{place}: "{self.column}" is missing: give a text to hold responses against, or let'

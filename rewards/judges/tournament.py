@@ -98,9 +98,8 @@ class _Contest:
     """A group under way: its members, and the verdicts on the pairs asked so far."""
 
     def __init__(self, group: Group, number: int, tournament: Tournament) -> None:
-        name = f'group "{group.id}"' if group.id else f"group {number}"
         if not group.responses:
-            raise AdjudgeError(f"{name} has no responses: give at least one")
+            raise AdjudgeError(f"{group.place(number)}: it has no responses, give at least one")
         self.group = group
         self.rules = tournament
         self.texts = members_of(group, tournament.seed)
@@ -110,7 +109,7 @@ class _Contest:
         try:
             self.size = tournament.pairing.size(len(self.texts))
         except AdjudgeError as error:
-            raise AdjudgeError(f"{name}: {error}") from None
+            raise AdjudgeError(f"{group.place(number)}: {error}") from None
         self.verdicts: dict[Members, PairVerdict] = {}
 
     @property
