@@ -92,6 +92,11 @@ class EngineFace(ABC):
         return self.fingerprint, self.adapter, self.dtype, self.max_prompt_tokens
 
     @property
+    def content(self) -> dict[str, str | None]:
+        """The same but for how much it reads, by the names that the keys of journals have."""
+        return {"model": self.fingerprint, "adapter": self.adapter, "dtype": self.dtype}
+
+    @property
     def reward_head(self) -> RewardHead | None:
         """What reads a reward off the model's hidden states, where it is here; None for a model without."""
         return None

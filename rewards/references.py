@@ -162,9 +162,7 @@ class DynamicReference(Reference):
             asked["chat"] = False
         return content_key(
             reference="dynamic",
-            model=self.engine.fingerprint,
-            adapter=self.engine.adapter,
-            dtype=self.engine.dtype,
+            **self.engine.content,
             truncation=self.engine.max_prompt_tokens,
             sampling=self.sampling,
             seed=self.seed,

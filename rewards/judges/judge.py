@@ -239,13 +239,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
     @property
     def _answering(self) -> dict[str, Any]:
         """What decides an answer besides its question."""
-        engine = self.engine
-        return {
-            "model": engine.fingerprint,
-            "adapter": engine.adapter,
-            "dtype": engine.dtype,
-            "sampling": self.asking.content,
-        }
+        return {**self.engine.content, "sampling": self.asking.content}
 
     def _load(self, language: str) -> Template:
         """Its prompt file in that language."""

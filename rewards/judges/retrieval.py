@@ -54,9 +54,7 @@ class EngineEmbedder:
     def content(self) -> str:
         """What decides the numbers: it changes with the engine's weights."""
         return content_key(
-            model=self.engine.fingerprint,
-            adapter=self.engine.adapter,
-            dtype=self.engine.dtype,
+            **self.engine.content,
             template=self.template.hash,
             limit=self.engine.max_prompt_tokens,
         )

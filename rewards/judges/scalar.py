@@ -46,9 +46,7 @@ class ScalarJudge(Judge[Item, Verdict]):
         item = clean(item)
         return content_key(
             judge="scalar",
-            model=self.engine.fingerprint,
-            adapter=self.engine.adapter,
-            dtype=self.engine.dtype,
+            **self.engine.content,
             truncation=(self.cut, self.engine.max_prompt_tokens),
             prompt=item.prompt,
             response=item.response,
