@@ -12,9 +12,9 @@ from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.rewards.combining import Product, WeightedSum
+from adjudge.rewards.combining import LENGTH, TREND, WITH_TREND, Product, WeightedSum
 from adjudge.rewards.gated import Gated
-from adjudge.rewards.guards.length_free import LENGTH, TREND, WITH_TREND, LengthFree
+from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.imported import importable
 from adjudge.rewards.lending import POLICY
 from adjudge.rewards.references import DynamicReference
