@@ -10,7 +10,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.combining import WeightedSum
-from adjudge.rewards.gates import LengthReward
+from adjudge.rewards.gates import LengthReward, LengthWindow, checked_window
 from adjudge.rewards.group import Group
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.judged import Judged
@@ -26,8 +26,6 @@ from adjudge.rewards.story_formulas import (
     RELEASED_WEIGHTS,
     STORY_ASPECTS,
     ComponentWeights,
-    LengthWindow,
-    checked_window,
     mended_parts,
     published_parts,
     released_parts,

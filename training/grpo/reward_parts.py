@@ -18,7 +18,14 @@ from adjudge.rewards.accuracy_reward import AccuracyReward, peoples_score
 from adjudge.rewards.check_reward import Check, CheckReward
 from adjudge.rewards.engine_choice import EngineChoice
 from adjudge.rewards.function_reward import FunctionReward
-from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
+from adjudge.rewards.gates import (
+    FormatReward,
+    LanguageReward,
+    LengthReward,
+    LengthWindow,
+    PatternReward,
+    RepetitionReward,
+)
 from adjudge.rewards.imported import imported, is_own
 from adjudge.rewards.judge_reward import JudgeReward, Scale
 from adjudge.rewards.judged import check_prompts
@@ -29,7 +36,7 @@ from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row, empty
 from adjudge.rewards.section_reward import SectionReward
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
-from adjudge.rewards.story_formulas import ComponentWeights, LengthWindow
+from adjudge.rewards.story_formulas import ComponentWeights
 from adjudge.rewards.story_reward import Form, StoryReward
 from adjudge.rewards.tournament_reward import TournamentReward
 
