@@ -68,7 +68,7 @@ class AccuracyReward(Reward):
         ]
 
     def _rewarded(self, response: str, gold: Sequence[float]) -> ResponseReward:
-        written = written_scores(response, len(gold))
+        written = scores_at_end(response, len(gold))
         measures = {"readable": float(written is not None), "words": float(count_words(response))}
         if written is None:
             reason: Reason | None = "unparsable" if self.unreadable is None else None
@@ -83,7 +83,7 @@ class AccuracyReward(Reward):
         return [peoples_score(group.shared(column, place), f'{place}: "{column}"') for column in self.columns]
 
 
-def written_scores(text: str, count: int) -> list[float] | None:
+def scores_at_end(text: str, count: int) -> list[float] | None:
     """The scores that a text ends in, in order, as the judge in reasoned mode reads them; None unless just `count`."""
     found = written_answers(text, SCALE.labels, msgspec.structs.replace(ANSWER, count=count))
     return None if found is None else [float(answer.label) for answer in found]

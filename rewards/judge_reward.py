@@ -103,7 +103,7 @@ class JudgeReward(Judged):
         if isinstance(verdict, PairVerdict):
             measures["bias"] = verdict.bias
         own = isinstance(self.source.judge, RubricJudge) and getattr(subject, "rubric", None) is not None
-        parts = {} if own else parts_of(verdict)  # of a row's own rubric: each row would add columns to all others
+        parts = {} if own else scores_by_part(verdict)  # a row's own rubric would add columns to all other rows
         return ResponseReward(value, verdict.abstained or ("unsupported" if value is None else None), parts, measures)
 
     def _value(self, verdict: Verdict | PairVerdict) -> float | None:
@@ -122,7 +122,7 @@ class JudgeReward(Judged):
         return value if math.isinf(lowest - highest) else (value - lowest) / (highest - lowest)
 
 
-def parts_of(verdict: Verdict | PairVerdict) -> dict[str, float | None]:
+def scores_by_part(verdict: Verdict | PairVerdict) -> dict[str, float | None]:
     """The parts of a verdict by name: scores, or of a pair each aspect's preference."""
     if isinstance(verdict, PairVerdict):
         return {name: aspect.preference for name, aspect in verdict.aspects.items()}

@@ -102,7 +102,7 @@ class JudgeResponse(msgspec.Struct, frozen=True):
     model: str
 
 
-class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReferencedCompletions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The completions of one prompt, and the text that each is compared with."""
 
     prompt: str
@@ -120,7 +120,7 @@ class RewardRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_
     """
 
     orders: Orders | None = None
-    groups: list[Group] | None = None
+    groups: list[ReferencedCompletions] | None = None
     query: list[str] | None = None
     prompts: list[str] | None = None
     labels: list[str | None] | None = None

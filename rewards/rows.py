@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.tokenizer import well_formed
 
@@ -42,7 +43,7 @@ class Row(msgspec.Struct, frozen=True):
         if missing(value):
             raise self.without(name, f"needed by {needed_by}")
         if not isinstance(value, str):
-            raise AdjudgeError(f'{self.place}: "{name}" is {shown(value)}, not a string')
+            raise AdjudgeError(f'{self.place}: "{name}" is {as_json(value)}, not a string')
         return value
 
     def optional_text(self, name: str, needed_by: str) -> str | None:
@@ -134,9 +135,12 @@ def lines_of(text: str) -> str:
     return BREAK.sub("\n", text)
 
 
-def shown(value: Any) -> str:
-    """The beginning of a value, for error messages."""
-    return json.dumps(value, default=repr)[:40]
+def as_json(value: Any) -> str:
+    """The beginning of a value, as a file has it where it can, for error messages."""
+    try:
+        return json.dumps(value, default=shown)[:40]
+    except (TypeError, ValueError):  # keys that are no texts, numbers of thousands of digits
+        return shown(value)
 
 
 def given(value: Any) -> Any:

@@ -12,7 +12,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.judges.rubric import Rubric, rubric_of, rubric_of_checklist
-from adjudge.rewards.rows import Row, empty, encodable, given, id_of, id_text, missing, number_of, shown
+from adjudge.rewards.rows import Row, as_json, empty, encodable, given, id_of, id_text, missing, number_of
 from adjudge.rewards.verdict import Comparison, Example, Item, Pair, PairVerdict, Review, Verdict, WritingTask
 
 Earlier = TypeVar("Earlier", Review, Comparison)
@@ -46,7 +46,7 @@ def pair_of(row: Row, number: int, reads: Iterable[str] = ()) -> Pair:
     )
 
 
-def group_of(row: Row, number: int) -> Group:
+def group_of_row(row: Row, number: int) -> Group:
     """The group of a row; its id is the row's number where it has none."""
     tournament = "a tournament"
     responses = row.columns.get("responses")
@@ -57,7 +57,7 @@ def group_of(row: Row, number: int) -> Group:
             responses = json.loads(responses)
     if not isinstance(responses, list) or not all(isinstance(text, str) for text in responses):
         form = '(a cell of CSV has its JSON: ["a", "b"])'
-        raise AdjudgeError(f'{row.place}: "responses" is {shown(responses)}, not a list of strings {form}')
+        raise AdjudgeError(f'{row.place}: "responses" is {as_json(responses)}, not a list of strings {form}')
     if not responses:
         raise AdjudgeError(f'{row.place}: "responses" is empty: give at least one')
     return Group(
@@ -141,7 +141,7 @@ def label_of(row: Row) -> bool | None:
     if empty(value):
         return None
     if (number := number_of(value)) not in (0, 1):
-        raise AdjudgeError(f'{row.place}: "label" is {shown(value)}: write 1 for good, 0 for not good')
+        raise AdjudgeError(f'{row.place}: "label" is {as_json(value)}: write 1 for good, 0 for not good')
     return number == 1
 
 
@@ -203,7 +203,7 @@ def json_line(record: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(encodable(record)) + b"\n"
 
 
-def labels_of(row: Row, labels: Sequence[str] | None) -> tuple[str, ...]:
+def labels_of_row(row: Row, labels: Sequence[str] | None) -> tuple[str, ...]:
     """The labels of a free prompt: its own column (a list, or a CSV cell like `1|2|3`), else the command's."""
     own = labels if empty(row.columns.get("labels")) else row.columns["labels"] or labels
     if isinstance(own, str):

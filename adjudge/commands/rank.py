@@ -30,7 +30,7 @@ from adjudge.rewards.judges.tournament import check_reviews, members_of
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import record_run
 from adjudge.rewards.verdict import Pair, PairVerdict
-from adjudge.rewards.wire import gathered, group_line, group_of, preference_line
+from adjudge.rewards.wire import gathered, group_line, group_of_row, preference_line
 from adjudge.training.progress import bar
 from adjudge.training.terminal import say
 
@@ -61,7 +61,7 @@ def rank_file(
     open_judge, rules = prepare(name, contest.judges_options(options)), contest.rules
     check_fit(run_options.source.model, run_options.source.adapter, name, options)
     with columns_suggested(columns):
-        groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
+        groups = [group_of_row(row, number) for number, row in enumerate(rows, 1)]
     total = sum(_size(row, group, rules, contest.seed) for row, group in zip(rows, groups, strict=True))
     check_rows(open_judge, (), ())
     journal = run_options.journal or journal_beside(output)

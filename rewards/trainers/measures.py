@@ -15,7 +15,7 @@ from adjudge.rewards.reward import Column, GroupReward, as_float
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
 
-def measures_of(groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict[str, float]:
+def logged(groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict[str, float]:
     """Rates, which are there also when they are 0, and means, which are there where there is something to measure.
 
     `abstained` is the share of completions without a reward to train on, `abstained/<reason>` the shares by reason,
