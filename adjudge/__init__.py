@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from adjudge.rewards.gates import FormatReward as FormatReward
     from adjudge.rewards.gates import LanguageReward as LanguageReward
     from adjudge.rewards.gates import LengthReward as LengthReward
+    from adjudge.rewards.gates import LengthWindow as LengthWindow
     from adjudge.rewards.gates import PatternReward as PatternReward
     from adjudge.rewards.gates import RepetitionReward as RepetitionReward
     from adjudge.rewards.group import Group as Group
@@ -79,7 +80,6 @@ if TYPE_CHECKING:
     from adjudge.rewards.specification import JudgeSpec as JudgeSpec
     from adjudge.rewards.story_formulas import STORY_ASPECTS as STORY_ASPECTS
     from adjudge.rewards.story_formulas import ComponentWeights as ComponentWeights
-    from adjudge.rewards.story_formulas import LengthWindow as LengthWindow
     from adjudge.rewards.story_reward import StoryReward as StoryReward
     from adjudge.rewards.story_reward import pointwise_story_reward as pointwise_story_reward
     from adjudge.rewards.tournament_reward import TournamentReward as TournamentReward
@@ -122,7 +122,14 @@ _HOMES = {
     "adjudge.rewards.function_reward": ("FunctionReward",),
     "adjudge.rewards.gated": ("Gated",),
     "adjudge.rewards.check_reward": ("Check", "CheckReward"),
-    "adjudge.rewards.gates": ("FormatReward", "LanguageReward", "LengthReward", "PatternReward", "RepetitionReward"),
+    "adjudge.rewards.gates": (
+        "FormatReward",
+        "LanguageReward",
+        "LengthReward",
+        "LengthWindow",
+        "PatternReward",
+        "RepetitionReward",
+    ),
     "adjudge.rewards.group": ("Group", "GroupVerdict", "Outcome"),
     "adjudge.rewards.guards.guarded": ("Guarded",),
     "adjudge.rewards.guards.length_free": ("LengthFree",),
@@ -141,7 +148,7 @@ _HOMES = {
     "adjudge.rewards.judges.scalar": ("ScalarJudge",),
     "adjudge.rewards.section_reward": ("SectionReward",),
     "adjudge.rewards.specification": ("EngineSpec", "JudgeSpec"),
-    "adjudge.rewards.story_formulas": ("STORY_ASPECTS", "ComponentWeights", "LengthWindow"),
+    "adjudge.rewards.story_formulas": ("STORY_ASPECTS", "ComponentWeights"),
     "adjudge.rewards.story_reward": ("StoryReward", "pointwise_story_reward"),
     "adjudge.rewards.judges.tournament": ("Tournament",),
     "adjudge.rewards.tournament_reward": ("TournamentReward",),

@@ -92,6 +92,11 @@ class EngineFace(ABC):
         return self.fingerprint, self.adapter, self.dtype, self.max_prompt_tokens
 
     @property
+    def content(self) -> dict[str, str | None]:
+        """The same but for how much it reads, by the names that the keys of journals have."""
+        return {"model": self.fingerprint, "adapter": self.adapter, "dtype": self.dtype}
+
+    @property
     def reward_head(self) -> RewardHead | None:
         """What reads a reward off the model's hidden states, where it is here; None for a model without."""
         return None
@@ -396,3 +401,12 @@ def names_in(labels: AnyLabels) -> tuple[str, ...]:
 
 def _place(answer: tuple[int, Any]) -> int:
     return answer[0]
+
+
+def checked_engine(engine: EngineFace) -> EngineFace:
+    """The same; raises AdjudgeError for what is no open engine."""
+    if not isinstance(engine, EngineFace):
+        raise AdjudgeError(
+            f"engine is {shown(engine)}: give an open one, as Engine(name) or the face of an AsyncEngine"
+        )
+    return engine

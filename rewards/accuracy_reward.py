@@ -14,7 +14,6 @@ from adjudge.engine.text.written_scores import written_answers
 from adjudge.rewards.group import Group
 from adjudge.rewards.judges.asking import ANSWER
 from adjudge.rewards.judges.pairwise import SCALE
-from adjudge.rewards.messages import place_of, shared_by
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
 from adjudge.rewards.rows import number_of
 from adjudge.rewards.words import count_words
@@ -69,7 +68,7 @@ class AccuracyReward(Reward):
         ]
 
     def _rewarded(self, response: str, gold: Sequence[float]) -> ResponseReward:
-        written = written_scores(response, len(gold))
+        written = scores_at_end(response, len(gold))
         measures = {"readable": float(written is not None), "words": float(count_words(response))}
         if written is None:
             reason: Reason | None = "unparsable" if self.unreadable is None else None
@@ -80,11 +79,11 @@ class AccuracyReward(Reward):
         return ResponseReward(math.exp(-self.rate * error), None, {"error": error, **scores}, measures)
 
     def _gold(self, group: Group, number: int) -> list[float]:
-        place = place_of(group, number)
-        return [peoples_score(shared_by(group, column, place), f'{place}: "{column}"') for column in self.columns]
+        place = group.place(number)
+        return [peoples_score(group.shared(column, place), f'{place}: "{column}"') for column in self.columns]
 
 
-def written_scores(text: str, count: int) -> list[float] | None:
+def scores_at_end(text: str, count: int) -> list[float] | None:
     """The scores that a text ends in, in order, as the judge in reasoned mode reads them; None unless just `count`."""
     found = written_answers(text, SCALE.labels, msgspec.structs.replace(ANSWER, count=count))
     return None if found is None else [float(answer.label) for answer in found]

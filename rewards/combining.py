@@ -22,6 +22,15 @@ from adjudge.rewards.reward import Column, GroupReward, ResponseReward, Reward, 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
 
+WITH_TREND = "with_length_trend"
+"""`LengthFree`'s part that has the reward before its trend was taken out, where it was."""
+TREND = "length_trend"
+"""Its part that has what was added."""
+LENGTH = "length_words"
+"""Its part that has the words that count."""
+
+SHUT = "shut"
+"""The measure of whether a gate decided the reward."""
 OF_THE_TEXT = "words"
 """The measure that is no part's own, and so is not named after one."""
 TAKEN = (
@@ -34,13 +43,13 @@ TAKEN = (
     "readable",
     "non_finite",
     "pairs_abstained",
-    "shut",
-    "length_words",
+    SHUT,
+    LENGTH,
+    WITH_TREND,
+    TREND,
 )
 """Names that trainers' logs and the journal of a run have for something else: how a text was judged."""
 
-OF_LEVELLING = ("with_length_trend", "length_trend")
-"""Parts that `LengthFree` adds."""
 TURNED = "which turns the sign of a product: leave it out, or make it a sum"
 """What a part below 0 does there, and the mend."""
 
@@ -175,7 +184,7 @@ def parts_of(parts: Mapping[str, Reward | Function]) -> dict[str, Reward]:
     for part in parts:
         if not part or "/" in part:
             raise AdjudgeError(f'a part is called "{part}": give it a name without a slash')
-        if part in (*TAKEN, *OF_LEVELLING):
+        if part in TAKEN:
             raise AdjudgeError(f'a part is called "{part}": that is something else in logs, rename it')
     return {part: inside(reward, f'part "{part}"', part) for part, reward in parts.items()}
 

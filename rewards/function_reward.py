@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, get_args
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import EngineFace
+from adjudge.engine.face import EngineFace, checked_engine
 from adjudge.engine.score import LEAST_MASS, Reason, Score
 from adjudge.rewards.group import Group
-from adjudge.rewards.judges.judge import checked_engine
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, as_float, together
 
 Given = float | Score | tuple[None, Reason] | None

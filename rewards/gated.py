@@ -10,14 +10,12 @@ import msgspec
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
-from adjudge.rewards.combining import OfParts, measures_of, parts_by_name, parts_of, scored_by, scored_where
+from adjudge.rewards.combining import SHUT, OfParts, measures_of, parts_by_name, parts_of, scored_by, scored_where
 from adjudge.rewards.function_reward import Function
 from adjudge.rewards.group import Group
 from adjudge.rewards.layer import inside
 from adjudge.rewards.reward import Column, GroupReward, ResponseReward, Reward, together
 
-SHUT = "shut"
-"""The measure of whether a gate decided the reward."""
 PAID = "what a shut gate pays: give shut, below that"
 """Of a reward that is, or may be, less than that."""
 

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
+import msgspec
+
 from adjudge.engine.checking import at_least, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.group import Group
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
-from adjudge.rewards.story_formulas import LengthWindow, checked_window
 from adjudge.rewards.visible import readable
 from adjudge.rewards.words import count_words, pieces_of
 
@@ -163,6 +164,30 @@ class RepetitionReward(TextReward):
         if runs < 1:
             return 1.0
         return len(set(zip(*(words[start : start + runs] for start in range(self.n)), strict=True))) / runs
+
+
+class LengthWindow(msgspec.Struct, frozen=True):
+    """How many words a story should have. Raises AdjudgeError unless 0 < least ≤ most."""
+
+    least: int = 200
+    most: int = 800
+
+    def __post_init__(self) -> None:
+        if not 0 < self.least <= self.most:
+            raise AdjudgeError(f"a window of {self.least} to {self.most} words holds nothing: give 0 < least ≤ most")
+
+    def reward(self, words: int) -> float:
+        """1 inside the window, falling linearly to 0 at half its least and twice its most (the paper gives no f)."""
+        if words < self.least:
+            return max(0.0, 2.0 * words / self.least - 1.0)
+        return min(1.0, max(0.0, 2.0 - words / self.most))
+
+
+def checked_window(window: LengthWindow | None) -> LengthWindow:
+    """The window, or the usual one where none is given; raises AdjudgeError for what is none."""
+    if not isinstance(window, LengthWindow | None):
+        raise AdjudgeError(f"window is {window!r:.40}: give LengthWindow(least, most)")
+    return window or LengthWindow()
 
 
 class LengthReward(TextReward):

@@ -11,6 +11,7 @@ import msgspec
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.rows import id_text
 from adjudge.rewards.verdict import check_texts
 
@@ -58,6 +59,24 @@ class Group(msgspec.Struct, frozen=True):
         values = self.by_response.get(name, [shared.get(name)] * len(self.responses))
         return [*map(id_text, values)] if name == "id" else values
 
+    def shared(self, name: str, place: str) -> Any:
+        """What the responses have in a column of which one value is read, None where they have none.
+
+        Raises AdjudgeError naming `place` where they differ in it.
+        """
+        if name in self.by_response:
+            raise AdjudgeError(
+                f'{place}: the responses differ in "{name}", of which one value is read for all: make it the same, or'
+                ' give rows that differ in it another "id" each'
+            )
+        return self.columns.get(name)
+
+    def place(self, number: int) -> str:
+        """How errors call it, which is the group of that number, counted from 1."""
+        name = f'group "{self.id}"' if self.id else f"group {number}"
+        words = " ".join(well_formed(self.prompt[:300]).split())
+        return f'{name}, prompt "{words if len(words) <= 60 else words[:60] + "…"}"'
+
     def showing(self, texts: Sequence[str | None]) -> Group:
         """The same with these texts for its responses, without those whose text is None."""
         kept = [place for place, text in enumerate(texts) if text is not None]
@@ -93,7 +112,7 @@ class GroupVerdict(msgspec.Struct, frozen=True):
     `errors` are the standard errors of Bradley–Terry strengths. `preferences` are the probabilities that each response
     is better than the reference (None without a reference, and for a response that no comparisons join to it).
     `abstained` is the judge's commonest reason where no pair at all was answered. A lone response has nobody to be
-    compared with: its strength is None, and nothing has abstained. `truncated` says that a text was shortened to fit;
+    compared with: its strength is 0, and nothing has abstained. `truncated` says that a text was shortened to fit;
     `model` names the judge, "" where nothing was compared; `key` stands for all that decided the verdict.
     """
 

@@ -107,7 +107,7 @@ def cut(samples: Sequence[Sample], size: int | None = None, reference: str = "re
     return groups
 
 
-def together(samples: Sequence[Sample], size: int | None = None, reference: str = "reference") -> list[int]:
+def side_by_side(samples: Sequence[Sample], size: int | None = None, reference: str = "reference") -> list[int]:
     """The places of completions in an order in which those to one prompt follow each other; with a `size` they do.
 
     TRL's OnlineDPOTrainer lets all prompts come once, and then all of them again. Where some follow each other as they

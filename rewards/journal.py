@@ -46,7 +46,10 @@ MAGIC = b"SQLite format 3\0"
 
 WAL_ATTEMPTS = 200
 
-DAMAGE = (sqlite3.DatabaseError, zlib.error, msgspec.MsgspecError, ValueError, TypeError, KeyError, OverflowError)
+DAMAGE = (
+    *(sqlite3.DatabaseError, zlib.error, msgspec.MsgspecError),
+    *(ValueError, TypeError, KeyError, OverflowError, RecursionError),
+)
 """What goes wrong with bytes, types and references that are not as they were written."""
 
 

@@ -16,7 +16,6 @@ from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.judges.rubric import Rubric
 from adjudge.rewards.judges.rubric_judge import RubricJudge
-from adjudge.rewards.messages import place_of
 from adjudge.rewards.references import Reference, StaticReference
 from adjudge.rewards.reward import GroupReward, ResponseReward, together
 from adjudge.rewards.specification import JudgeSpec
@@ -90,7 +89,7 @@ class JudgeReward(Judged):
         subjects, judge = super().subjects(group, number, reference), self.source.judge
         if self.scale != "unit" and isinstance(judge, RubricJudge) and subjects:
             rubric = getattr(subjects[0], "rubric", None) or judge.rubric
-            _check_rubric(rubric, judge.scheme, self.scale, place_of(group, number))
+            _check_rubric(rubric, judge.scheme, self.scale, group.place(number))
         return subjects
 
     def _rewarded(
@@ -104,7 +103,7 @@ class JudgeReward(Judged):
         if isinstance(verdict, PairVerdict):
             measures["bias"] = verdict.bias
         own = isinstance(self.source.judge, RubricJudge) and getattr(subject, "rubric", None) is not None
-        parts = {} if own else parts_of(verdict)  # of a row's own rubric: each row would add columns to all others
+        parts = {} if own else scores_by_part(verdict)  # a row's own rubric would add columns to all other rows
         return ResponseReward(value, verdict.abstained or ("unsupported" if value is None else None), parts, measures)
 
     def _value(self, verdict: Verdict | PairVerdict) -> float | None:
@@ -123,7 +122,7 @@ class JudgeReward(Judged):
         return value if math.isinf(lowest - highest) else (value - lowest) / (highest - lowest)
 
 
-def parts_of(verdict: Verdict | PairVerdict) -> dict[str, float | None]:
+def scores_by_part(verdict: Verdict | PairVerdict) -> dict[str, float | None]:
     """The parts of a verdict by name: scores, or of a pair each aspect's preference."""
     if isinstance(verdict, PairVerdict):
         return {name: aspect.preference for name, aspect in verdict.aspects.items()}

@@ -7,15 +7,13 @@ from typing import Any
 
 import msgspec
 
-from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.group import Group
-from adjudge.rewards.judges.judge import Judge, check_subject
+from adjudge.rewards.judges.judge import Judge, check_rows, check_subject
 from adjudge.rewards.judges.kinds import KINDS, kind_of, prepare
 from adjudge.rewards.judges.own import OwnJudge
-from adjudge.rewards.messages import place_of, shared_by
 from adjudge.rewards.references import Reference, Referenced
 from adjudge.rewards.reward import Reward, engines_of
 from adjudge.rewards.rows import Row
@@ -79,11 +77,11 @@ class Judged(Reward):
         """What is asked about a group; columns are read once for all its responses."""
         if not group.responses:
             return ()
-        judge, place, kind = self.source.judge, place_of(group, number), KINDS.get(self.source.kind or "")
+        judge, place, kind = self.source.judge, group.place(number), KINDS.get(self.source.kind or "")
         reads = kind.reads if kind else judge.reads if isinstance(judge, OwnJudge) else ()
         columns = {}
         for name in columns_read(reads):
-            shared_by(group, name, place)
+            group.shared(name, place)
             if name in group.columns:
                 columns[name] = builtin(group.columns[name])
         own = {"id": group.id, "prompt": group.prompt, "response": "", "story_a": "", "story_b": reference}
@@ -95,9 +93,9 @@ class Judged(Reward):
         return subjects
 
 
-def check_row(kind: str, row: Row, options: Mapping[str, Any]) -> None:
+def check_prompts(kind: str, rows: Sequence[Row], options: Mapping[str, Any]) -> None:
     """Raise AdjudgeError naming place and column where a judge by name (`KINDS`) could not read a prompt's row."""
     blank = dict.fromkeys(OWN_NAMES, "")
-    subject = kind_of(kind).subject(Row(row.place, {**row.columns, **blank}), 1)
+    subjects = [kind_of(kind).subject(Row(row.place, {**row.columns, **blank}), 1) for row in rows]
     if kind in KINDS and KINDS[kind].reads:
-        check_subject(prepare(kind, options)(AbsentEngine(), None), subject, row.place)
+        check_rows(prepare(kind, options), rows, subjects)

@@ -90,7 +90,7 @@ class _JudgeThreads:
                 sizes = [_size(judge, subject) for subject in subjects]
                 service.check_count(sum(sizes), field)  # before the words of so many questions are made
                 service.check_count(_questions(judge, subjects, sizes), field)
-                return list(judge.judge(subjects))
+                return list(judge.judge_iter(subjects, len(subjects)))  # `check_count` bounds them
 
         work = asyncio.get_running_loop().run_in_executor(self._pool, run, judged)
         return await service.unless_gone(request, work)

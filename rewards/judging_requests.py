@@ -90,10 +90,8 @@ class JudgeRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_o
         return {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
 
 
-OPTIONS = (
-    *("aspects", "orders", "rubric", "scheme", "without", "weights", "k", "override", "form", "mode"),
-    *("max_tokens", "temperature", "samples", "attempts", "seed", "language", "layout", "min_mass", "cut"),
-)
+_ASIDE = ("model", "timeout", "priority", "judge", "pairs", "items")
+OPTIONS = tuple(name for name in JudgeRequest.__struct_fields__ if name not in _ASIDE)
 """The fields of a JudgeRequest that are options of judges."""
 
 
@@ -104,7 +102,7 @@ class JudgeResponse(msgspec.Struct, frozen=True):
     model: str
 
 
-class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReferencedCompletions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The completions of one prompt, and the text that each is compared with."""
 
     prompt: str
@@ -122,7 +120,7 @@ class RewardRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_
     """
 
     orders: Orders | None = None
-    groups: list[Group] | None = None
+    groups: list[ReferencedCompletions] | None = None
     query: list[str] | None = None
     prompts: list[str] | None = None
     labels: list[str | None] | None = None

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.text.tokenizer import well_formed
-from adjudge.rewards.group import Group
 
 Text = str | Sequence[Mapping[str, Any]]
 """A text, or the messages of a conversation, each with its `role` and `content`."""
@@ -83,26 +81,6 @@ def same(a: Any, b: Any) -> bool:
         return bool(equal.all() if hasattr(equal, "all") else equal)
     except Exception:
         return False
-
-
-def shared_by(group: Group, name: str, place: str) -> Any:
-    """What the responses have in a column of which one value is read, None where they have none.
-
-    Raises AdjudgeError naming `place` where they differ in it.
-    """
-    if name in group.by_response:
-        raise AdjudgeError(
-            f'{place}: the responses differ in "{name}", of which one value is read for all: make it the same, or give'
-            ' rows that differ in it another "id" each'
-        )
-    return group.columns.get(name)
-
-
-def place_of(group: Group, number: int) -> str:
-    """How errors call the group with that number, counted from 1."""
-    name = f'group "{group.id}"' if group.id else f"group {number}"
-    words = " ".join(well_formed(group.prompt[:300]).split())
-    return f'{name}, prompt "{words if len(words) <= 60 else words[:60] + "…"}"'
 
 
 def _content(message: Mapping[str, Any], place: str) -> str:

@@ -8,8 +8,9 @@ from typing import Any, Literal, cast, get_args
 
 import msgspec
 
+from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import EngineFace
+from adjudge.engine.face import EngineFace, checked_engine
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import UNKEPT, Reason
 from adjudge.engine.text.prompt import Message, Prompt, Segment
@@ -17,8 +18,8 @@ from adjudge.engine.text.tokenizer import well_formed
 from adjudge.engine.waiting import unhurried
 from adjudge.rewards.group import Group
 from adjudge.rewards.journal import Journal, content_key
-from adjudge.rewards.judges.asking import room_for, seed_of
-from adjudge.rewards.messages import Text, place_of, prompt_of, shared_by
+from adjudge.rewards.judges.asking import checked_sampling, room_for, seed_of
+from adjudge.rewards.messages import Text, prompt_of
 from adjudge.rewards.specification import EngineSpec, OpenedHere, awake
 
 Role = Literal["system", "user", "assistant"]
@@ -64,8 +65,8 @@ class StaticReference(Reference):
         return [Referenced(self._text(group, number)) for number, group in enumerate(groups, 1)]
 
     def _text(self, group: Group, number: int) -> str:
-        place = place_of(group, number)
-        text = group.reference if self.column == "reference" else shared_by(group, self.column, place)
+        place = group.place(number)
+        text = group.reference if self.column == "reference" else group.shared(self.column, place)
         if text is None or text == "":
             raise AdjudgeError(
                 f'{place}: "{self.column}" is missing: give a text to hold responses against, or let'
@@ -81,28 +82,32 @@ class DynamicReference(Reference):
 
     It is asked what the policy is asked: the turns of the group's conversation, or where the group has none the prompt
     as a user's turn; with `chat` False as the beginning of a text, which is never shortened. `engine` is the base
-    model's, open or as a specification. The text's seed is drawn from `seed` and the prompt, so that a prompt has the
-    same reference in every run and in any company. A blank text is written again with another seed, `attempts` times in
-    all; then, and where the prompt is too long, has other roles than system, user and assistant, or time runs out, the
-    group abstains; where that lies in the texts it is kept as a text would be. Of processes that share a journal all
-    use the text that it has kept. Raises AdjudgeError for settings that make no sense.
+    model's, open, or a specification of it, or its name. The text's seed is drawn from `seed` and the prompt, so that a
+    prompt has the same reference in every run and in any company. A blank text is written again with another seed,
+    `attempts` times in all; then, and where the prompt is too long, has other roles than system, user and assistant, or
+    time runs out, the group abstains; where that lies in the texts it is kept as a text would be. Of processes that
+    share a journal all use the text that it has kept. Raises AdjudgeError for settings that make no sense.
     """
 
     def __init__(
         self,
-        engine: EngineFace | EngineSpec,
+        engine: EngineFace | EngineSpec | str,
         sampling: Sampling = STORY,
         *,
         seed: int = 0,
         attempts: int = 3,
         chat: bool = True,
     ) -> None:
-        self.spec = engine if isinstance(engine, EngineSpec) else None
-        self.sampling, self.seed, self.attempts, self.chat = sampling, seed, attempts, chat
-        self._here: OpenedHere[EngineFace] = OpenedHere(None if isinstance(engine, EngineSpec) else engine)
+        at_least(1, attempts=attempts)
+        given = EngineSpec(engine) if isinstance(engine, str) else engine
+        self.spec = given if isinstance(given, EngineSpec) else None
+        opened = None if isinstance(given, EngineSpec) else checked_engine(given)
+        self.sampling = checked_sampling(sampling) or STORY
+        self.seed, self.attempts, self.chat = seed, attempts, chat
+        self._here: OpenedHere[EngineFace] = OpenedHere(opened)
         self.known: dict[str, Referenced] = {}
-        if not isinstance(engine, EngineSpec):
-            room_for(sampling, engine, attempts=attempts)
+        if opened is not None:
+            room_for(self.sampling, opened, attempts=attempts)
 
     @property
     def engine(self) -> EngineFace:
@@ -157,9 +162,7 @@ class DynamicReference(Reference):
             asked["chat"] = False
         return content_key(
             reference="dynamic",
-            model=self.engine.fingerprint,
-            adapter=self.engine.adapter,
-            dtype=self.engine.dtype,
+            **self.engine.content,
             truncation=self.engine.max_prompt_tokens,
             sampling=self.sampling,
             seed=self.seed,
@@ -170,14 +173,12 @@ class DynamicReference(Reference):
     def _remember(self, journal: Journal, keys: Iterable[str]) -> None:
         """Take what the journal has: texts, and why others could not be written."""
         for key, raw in journal.get(keys).items():
-            found = journal.decoded(raw, str | Referenced)
-            self.known[key] = Referenced(found) if isinstance(found, str) else found
+            self.known[key] = _kept(journal, raw)
 
     def _keep(self, key: str, found: Referenced, journal: Journal | None) -> None:
+        if journal is not None:  # another process may have been first
+            found = _kept(journal, journal.put(key, msgspec.json.encode(found if found.text is None else found.text)))
         self.known[key] = found
-        if journal is not None:
-            journal.put(key, msgspec.json.encode(found if found.text is None else found.text))
-            self._remember(journal, [key])  # another process may have been first
 
     @unhurried()
     def _write(
@@ -217,6 +218,11 @@ class DynamicReference(Reference):
         asked = self.engine.chat([Message(cast(Role, role), _data(text)) for role, text in turns])
         [fitted], _ = self.engine.fit([Prompt((*asked.segments, *begun))], reserve)
         return fitted
+
+
+def _kept(journal: Journal, raw: bytes) -> Referenced:
+    found = journal.decoded(raw, str | Referenced)
+    return Referenced(found) if isinstance(found, str) else found
 
 
 def _is_askable(group: Group) -> bool:

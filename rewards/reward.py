@@ -190,6 +190,8 @@ def _checked(reward: Any, group: Group, who: str) -> GroupReward:
 def _finite(value: Any, place: str) -> float | None:
     if value is None:
         return None
+    if isinstance(value, (str, bytes)):
+        raise AdjudgeError(f"{place}: a reward is {type(value).__name__}: give a number")
     try:
         number = as_float(value)
     except (TypeError, ValueError) as error:

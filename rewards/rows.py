@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.tokenizer import well_formed
 
@@ -39,15 +40,15 @@ class Row(msgspec.Struct, frozen=True):
     def text(self, name: str, needed_by: str) -> str:
         """A column that must be there and be a string (None and numbers are mistakes)."""
         value = self.columns.get(name)
-        if value is None:
+        if missing(value):
             raise self.without(name, f"needed by {needed_by}")
         if not isinstance(value, str):
-            raise AdjudgeError(f'{self.place}: "{name}" is {shown(value)}, not a string')
+            raise AdjudgeError(f'{self.place}: "{name}" is {as_json(value)}, not a string')
         return value
 
     def optional_text(self, name: str, needed_by: str) -> str | None:
         """The same for a column that may be absent, null or an empty cell."""
-        return self.text(name, needed_by) if self.columns.get(name) not in (None, "") else None
+        return None if empty(self.columns.get(name)) else self.text(name, needed_by)
 
     def without(self, name: str, why: str) -> AdjudgeError:
         """What is wrong where a column is missing: which are there, and which of them may be meant."""
@@ -115,10 +116,15 @@ def missing(value: Any) -> bool:
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and math.isnan(value))
 
 
+def empty(value: Any) -> bool:
+    """Whether a cell says nothing: what is `missing`, and an empty text."""
+    return missing(value) or (isinstance(value, str) and not value)
+
+
 def number_of(value: Any) -> float | None:
     """The finite number that a column holds, in a CSV file as text; None for what is none, and for true and false."""
     try:
-        number = math.nan if isinstance(value, bool) else float(value)
+        number = math.nan if type(value).__name__ in ("bool", "bool_") else float(value)
     except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
@@ -129,9 +135,12 @@ def lines_of(text: str) -> str:
     return BREAK.sub("\n", text)
 
 
-def shown(value: Any) -> str:
-    """The beginning of a value, for error messages."""
-    return json.dumps(value, default=repr)[:40]
+def as_json(value: Any) -> str:
+    """The beginning of a value, as a file has it where it can, for error messages."""
+    try:
+        return json.dumps(value, default=shown)[:40]
+    except (TypeError, ValueError):  # keys that are no texts, numbers of thousands of digits
+        return shown(value)
 
 
 def given(value: Any) -> Any:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.combining import OF_THE_TEXT, scored_where
+from adjudge.rewards.combining import OF_THE_TEXT, SHUT, scored_where
 from adjudge.rewards.function_reward import Function
-from adjudge.rewards.gated import SHUT, shut_out
+from adjudge.rewards.gated import shut_out
 from adjudge.rewards.group import Group
 from adjudge.rewards.layer import Around, inside
 from adjudge.rewards.reward import GroupReward, Reward

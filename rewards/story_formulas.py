@@ -71,30 +71,6 @@ RELEASED_WEIGHTS = ComponentWeights(advantage=0.8, absolute=0.1, length=0.1)
 """Those of the released code, where what is relative to the reference weighs most."""
 
 
-class LengthWindow(msgspec.Struct, frozen=True):
-    """How many words a story should have. Raises AdjudgeError unless 0 < least ≤ most."""
-
-    least: int = 200
-    most: int = 800
-
-    def __post_init__(self) -> None:
-        if not 0 < self.least <= self.most:
-            raise AdjudgeError(f"a window of {self.least} to {self.most} words holds nothing: give 0 < least ≤ most")
-
-    def reward(self, words: int) -> float:
-        """1 inside the window, falling linearly to 0 at half its least and twice its most (the paper gives no f)."""
-        if words < self.least:
-            return max(0.0, 2.0 * words / self.least - 1.0)
-        return min(1.0, max(0.0, 2.0 - words / self.most))
-
-
-def checked_window(window: LengthWindow | None) -> LengthWindow:
-    """The window, or the usual one where none is given; raises AdjudgeError for what is none."""
-    if not isinstance(window, LengthWindow | None):
-        raise AdjudgeError(f"window is {window!r:.40}: give LengthWindow(least, most)")
-    return window or LengthWindow()
-
-
 def weighted_sum(scores: Mapping[str, float], alpha: Mapping[str, float]) -> float:
     """Σ α_k y_k over the aspects of `alpha`, all of which must have a score."""
     return math.fsum(weight * scores[name] for name, weight in alpha.items())

@@ -10,11 +10,11 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.combining import WeightedSum
-from adjudge.rewards.gates import LengthReward
+from adjudge.rewards.gates import LengthReward, LengthWindow, checked_window
 from adjudge.rewards.group import Group
 from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.judged import Judged
-from adjudge.rewards.judges.aspects import Aspect, aspects_of, checked
+from adjudge.rewards.judges.aspects import Aspect, aspects_of, checked_aspects
 from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.references import Reference, StaticReference
@@ -26,8 +26,6 @@ from adjudge.rewards.story_formulas import (
     RELEASED_WEIGHTS,
     STORY_ASPECTS,
     ComponentWeights,
-    LengthWindow,
-    checked_window,
     mended_parts,
     published_parts,
     released_parts,
@@ -83,7 +81,7 @@ class StoryReward(Judged):
             raise AdjudgeError(f'form is "{form}": choose {", ".join(get_args(Form))}')
         self.form = form
         self.parts, own_aspects, own_weights = FORMS[form]
-        self.aspects = tuple(aspect for aspect in checked(aspects or own_aspects) if aspect.weight > 0)
+        self.aspects = tuple(aspect for aspect in checked_aspects(aspects or own_aspects) if aspect.weight > 0)
         if isinstance(judge, JudgeSpec):
             judge = judge.of_pairs
         if isinstance(judge, JudgeSpec) and JudgeSource(judge).kind in JUDGES and "aspects" not in judge.options:

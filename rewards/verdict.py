@@ -160,7 +160,7 @@ class Item(msgspec.Struct, frozen=True):
     def __hash__(self) -> int:
         """That of all but what columns hold, which may have none."""
         own = (self.prompt, self.response, self.id, self.reference, self.genre, self.task, self.reviews, self.rubric)
-        return hash((*own, *self.columns))
+        return hash((*own, frozenset(self.columns)))
 
 
 class Example(msgspec.Struct, frozen=True):

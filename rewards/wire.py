@@ -12,7 +12,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.judges.rubric import Rubric, rubric_of, rubric_of_checklist
-from adjudge.rewards.rows import Row, encodable, given, id_of, id_text, missing, shown
+from adjudge.rewards.rows import Row, as_json, empty, encodable, given, id_of, id_text, missing, number_of
 from adjudge.rewards.verdict import Comparison, Example, Item, Pair, PairVerdict, Review, Verdict, WritingTask
 
 Earlier = TypeVar("Earlier", Review, Comparison)
@@ -33,7 +33,7 @@ def pair_of(row: Row, number: int, reads: Iterable[str] = ()) -> Pair:
     """The pair of a row, with its reader's choices where "reviews" are read; its id is the row's number without one."""
     judge = "a pairwise judge"
     prompt_a, prompt_b = (row.optional_text(name, judge) for name in ("prompt_a", "prompt_b"))
-    if row.columns.get("prompt") is None and (prompt_a is None or prompt_b is None):
+    if missing(row.columns.get("prompt")) and (prompt_a is None or prompt_b is None):
         raise row.without("prompt", f'or "prompt_a" and "prompt_b"; needed by {judge}')
     return Pair(
         a=row.text("story_a", judge),
@@ -46,18 +46,18 @@ def pair_of(row: Row, number: int, reads: Iterable[str] = ()) -> Pair:
     )
 
 
-def group_of(row: Row, number: int) -> Group:
+def group_of_row(row: Row, number: int) -> Group:
     """The group of a row; its id is the row's number where it has none."""
     tournament = "a tournament"
     responses = row.columns.get("responses")
-    if responses is None:
+    if missing(responses):
         raise row.without("responses", f'or "response", one a row; needed by {tournament}')
     if isinstance(responses, str):  # a cell of a table
         with suppress(ValueError, RecursionError):
             responses = json.loads(responses)
     if not isinstance(responses, list) or not all(isinstance(text, str) for text in responses):
         form = '(a cell of CSV has its JSON: ["a", "b"])'
-        raise AdjudgeError(f'{row.place}: "responses" is {shown(responses)}, not a list of strings {form}')
+        raise AdjudgeError(f'{row.place}: "responses" is {as_json(responses)}, not a list of strings {form}')
     if not responses:
         raise AdjudgeError(f'{row.place}: "responses" is empty: give at least one')
     return Group(
@@ -99,7 +99,7 @@ def _one_reference(together: Sequence[Row]) -> str | None:
     """The reference of rows with one prompt, some of which may have none."""
     found: Row | None = None
     for row in together:
-        if missing(row.columns.get("reference")) or row.optional_text("reference", "a tournament") is None:
+        if row.optional_text("reference", "a tournament") is None:
             continue
         if found is not None and row.columns["reference"] != found.columns["reference"]:
             raise AdjudgeError(
@@ -138,11 +138,11 @@ def example_of(row: Row) -> Example:
 def label_of(row: Row) -> bool | None:
     """What people said of a row's text in its column `label`: 1 for good, 0 for not; None where it says nothing."""
     value = row.columns.get("label")
-    if value is None or value == "":
+    if empty(value):
         return None
-    if isinstance(value, bool) or str(value) not in ("0", "1"):
-        raise AdjudgeError(f'{row.place}: "label" is {shown(value)}: write 1 for good, 0 for not good')
-    return str(value) == "1"
+    if (number := number_of(value)) not in (0, 1):
+        raise AdjudgeError(f'{row.place}: "label" is {as_json(value)}: write 1 for good, 0 for not good')
+    return number == 1
 
 
 def verdict_record(verdict: PairVerdict | Verdict, row: Row) -> dict[str, Any]:
@@ -203,9 +203,9 @@ def json_line(record: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(encodable(record)) + b"\n"
 
 
-def labels_of(row: Row, labels: Sequence[str] | None) -> tuple[str, ...]:
+def labels_of_row(row: Row, labels: Sequence[str] | None) -> tuple[str, ...]:
     """The labels of a free prompt: its own column (a list, or a CSV cell like `1|2|3`), else the command's."""
-    own = row.columns.get("labels") or labels
+    own = labels if empty(row.columns.get("labels")) else row.columns["labels"] or labels
     if isinstance(own, str):
         own = own.split(LABEL_SEPARATOR)
     if not own or not isinstance(own, (list, tuple)) or not all(isinstance(label, str) for label in own):
@@ -227,7 +227,7 @@ def _task(row: Row) -> str | None:
 
 
 def _rubric(row: Row) -> Rubric | None:
-    found = {name: row.columns[name] for name in ("rubric", "checklist") if row.columns.get(name) not in (None, "")}
+    found = {name: row.columns[name] for name in ("rubric", "checklist") if not empty(row.columns.get(name))}
     if len(found) > 1:
         raise AdjudgeError(f'{row.place} has both "rubric" and "checklist": leave one out')
     for name, value in found.items():
@@ -250,7 +250,7 @@ def _rubric(row: Row) -> Rubric | None:
 def _reviews(row: Row, kind: type[Earlier], form: str) -> tuple[Earlier, ...]:
     """A reader's earlier reviews: a list of objects, or its JSON text (in a CSV cell); none if absent or empty."""
     value = row.columns.get("reviews")
-    if value in (None, ""):
+    if empty(value):
         return ()
     try:
         entries = given(json.loads(value) if isinstance(value, str) else value)

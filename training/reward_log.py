@@ -19,7 +19,8 @@ from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.engine.whole_file import write_whole
-from adjudge.rewards.guards.length_free import LENGTH, WITH_TREND, LengthFree
+from adjudge.rewards.combining import LENGTH, WITH_TREND
+from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.messages import text_of
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.specification import EngineSpec, engines_open

@@ -14,7 +14,7 @@ from adjudge.commands.contest import Contest
 from adjudge.commands.output import check_lines, check_output, is_stream, open_output, open_output_anew
 from adjudge.commands.results import show_rankings
 from adjudge.commands.resumable import beside_earlier, check_answered, check_paths, journal_beside, keeping, opened
-from adjudge.commands.rows import check_rows, columns_suggested, rows_of
+from adjudge.commands.rows import columns_suggested, rows_of
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit, check_judge
 from adjudge.engine.absent import Card
@@ -22,6 +22,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.imported import is_own
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.judges.judge import check_rows
 from adjudge.rewards.judges.kinds import Options, kind_name, of_pairs, prepare
 from adjudge.rewards.judges.own import own_class
 from adjudge.rewards.judges.pairing import Pairing
@@ -29,7 +30,7 @@ from adjudge.rewards.judges.tournament import check_reviews, members_of
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import record_run
 from adjudge.rewards.verdict import Pair, PairVerdict
-from adjudge.rewards.wire import gathered, group_line, group_of, preference_line
+from adjudge.rewards.wire import gathered, group_line, group_of_row, preference_line
 from adjudge.training.progress import bar
 from adjudge.training.terminal import say
 
@@ -60,7 +61,7 @@ def rank_file(
     open_judge, rules = prepare(name, contest.judges_options(options)), contest.rules
     check_fit(run_options.source.model, run_options.source.adapter, name, options)
     with columns_suggested(columns):
-        groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
+        groups = [group_of_row(row, number) for number, row in enumerate(rows, 1)]
     total = sum(_size(row, group, rules, contest.seed) for row, group in zip(rows, groups, strict=True))
     check_rows(open_judge, (), ())
     journal = run_options.journal or journal_beside(output)

@@ -31,7 +31,7 @@ from adjudge.rewards.rescoring import Rescoring
 from adjudge.rewards.rows import Row
 from adjudge.rewards.run import Run, run_of, runs_of
 from adjudge.rewards.verdict import PairVerdict, Verdict
-from adjudge.rewards.wire import group_line, group_of, verdict_line
+from adjudge.rewards.wire import group_line, group_of_row, verdict_line
 from adjudge.training.terminal import open_console, ruled_table
 
 STOPPED = "that run was stopped, --resume of its command goes on"
@@ -171,7 +171,7 @@ def _replay_groups(
 
     def ranked() -> Iterator[tuple[Row, GroupVerdict]]:
         for number, row in enumerate(rows, 1):
-            group = group_of(row, number)
+            group = group_of_row(row, number)
             with suppress(ModelNeeded):
                 [verdict] = tournament.rank([group])
                 groups.append(group)

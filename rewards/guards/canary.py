@@ -14,6 +14,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
+from adjudge.rewards.journal import content_key
 from adjudge.rewards.reward import Reward
 
 SHIPPED = Path(__file__).with_name("canaries.jsonl")
@@ -150,13 +151,21 @@ class CanaryGuard(Guard):
             "drift": checked_limit("the canary guard's drift", drift),
             "abstained": checked_limit("the canary guard's abstained", abstained),
         }
+        self.of = content_key(canaries=self.canaries)
         self.first: CanaryMeasurement | None = None
         self.last: CanaryMeasurement | None = None
 
     @property
     def remembers(self) -> Mapping[str, Any]:
-        """The first measurement, and the last."""
-        return dict.fromkeys(("first", "last"), CanaryMeasurement | None)
+        """The first measurement, and the last, and which canaries they are of."""
+        return {"of": str, **dict.fromkeys(("first", "last"), CanaryMeasurement | None)}
+
+    def recalled(self, memory: Mapping[str, Any]) -> dict[str, Any]:
+        """As any guard; raises msgspec.ValidationError as well for what is of other canaries."""
+        values = super().recalled(memory)
+        if values["of"] != self.of:
+            raise msgspec.ValidationError("its canaries were others than these: give the same ones to go on from it")
+        return values
 
     def probe(self, reward: Reward) -> None:
         """Score the canaries."""

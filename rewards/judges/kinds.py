@@ -108,7 +108,7 @@ def misfit(model: str | None, judge: str, options: Options) -> str | None:
     """
     if model != HOUSE.name:
         return None
-    if judge == "debate" or options.get("mode") == "reasoned" or options.get("weights") in ("generated", ["generated"]):
+    if judge == "debate" or options.get("mode") == "reasoned" or names_of(options.get("weights")) == ["generated"]:
         raise AdjudgeError(SCORES_ONLY)
     name = judge.removesuffix(OF_PAIRS)
     if name in UNTRAINED or is_own(name):

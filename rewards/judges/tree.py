@@ -97,9 +97,7 @@ class TreeJudge(ItemJudge):
     def _conditions(self) -> dict[str, Any]:
         """What decides weights that are written, besides the instruction and the names."""
         return {
-            "model": self.engine.fingerprint,
-            "adapter": self.engine.adapter,
-            "dtype": self.engine.dtype,
+            **self.engine.content,
             "template": (self.template.hash, self.layout),
             "truncation": (self.cut, self.engine.max_prompt_tokens),
         }

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.accuracy_reward import AccuracyReward, written_scores
+from adjudge.rewards.accuracy_reward import AccuracyReward, scores_at_end
 from adjudge.rewards.group import Group
 
 GOLD = {"score_a": 4, "score_b": 2.5}
@@ -35,7 +35,7 @@ def test_one_column_is_for_pointwise_evaluators() -> None:
 
 @pytest.mark.parametrize("written", [text("**4**", 2), text(4, ": 2") + ".\n", text(4, 2).lower()])
 def test_what_the_judge_reads_is_rewarded(written: str) -> None:
-    assert written_scores(written, 2) == [4, 2]
+    assert scores_at_end(written, 2) == [4, 2]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_answers_that_cannot_be_read_earn_nothing_or_abstain(unreadable: str) ->
     assert rewarded.measures["readable"] == (0.0, 1.0)
     [abstaining] = AccuracyReward(unreadable=None).score_groups([group])
     assert abstaining.rewards[0] is None and abstaining.abstained == ("unparsable", None)
-    assert written_scores(unreadable, 2) is None
+    assert scores_at_end(unreadable, 2) is None
 
 
 def test_only_a_fine_for_what_cannot_be_read_is_below_0() -> None:

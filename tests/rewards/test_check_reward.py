@@ -83,6 +83,14 @@ def test_words_of_every_script_with_blanks_are_whole_words(phrase: str, text: st
     assert CheckReward(Check(mentions=(phrase,))).value(text) == held
 
 
+def test_blanks_around_a_phrase_do_not_matter() -> None:
+    for check in (Check(ends_with=(" end.\n",)), Check(mentions=("sea ",)), Check(mentions=("\nthe end.\n",))):
+        assert CheckReward(check).value("The sea.\nThe end. ") == 1.0
+    assert CheckReward(Check(avoids=("sea ",))).value("The sea") == 0.0
+    with pytest.raises(AdjudgeError, match="nothing is to be seen"):
+        Check(mentions=(" ",))
+
+
 @pytest.mark.parametrize("given", [{"mentions": "sea"}, {"ends_with": "."}, {"avoids": (1,)}, {"sentences": (1,)}])
 def test_what_is_no_list_of_texts_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(AdjudgeError, match=next(iter(given))):

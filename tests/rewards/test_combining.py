@@ -23,7 +23,7 @@ from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.section_reward import SectionReward
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.story_reward import StoryReward
-from adjudge.rewards.trainers.measures import measures_of
+from adjudge.rewards.trainers.measures import logged
 from tests.rewards.written_judges import WrittenJudge
 
 GROUPS = [Group("p", ("1", "2", "3")), Group("q", ("4",)), Group("r", ())]
@@ -105,7 +105,7 @@ def test_how_often_a_part_is_not_finite_is_a_rate_over_all_groups_and_known_wher
         return [math.nan if text == "2" else 1.0 for text in completions]
 
     groups = [GROUPS[0], Group("q", ("1", "3", "4"))]
-    rates = measures_of(groups, WeightedSum({"odd": odd, "number": number}).score_groups(groups))
+    rates = logged(groups, WeightedSum({"odd": odd, "number": number}).score_groups(groups))
     assert rates["mean/odd/non_finite"] == pytest.approx(1 / 6) and rates["mean/number/non_finite"] == 0.0
 
 

@@ -14,12 +14,12 @@ from adjudge.rewards.gates import (
     FormatReward,
     LanguageReward,
     LengthReward,
+    LengthWindow,
     PatternReward,
     RepetitionReward,
     TextReward,
 )
 from adjudge.rewards.group import Group
-from adjudge.rewards.story_formulas import LengthWindow
 
 SECTIONS = r"<think>(?s:.)*</think>\s*<answer>(?s:.)*</answer>"
 GATES: list[TextReward] = [

@@ -41,3 +41,9 @@ def test_other_texts_stand_in_the_places_of_the_responses_and_where_there_is_non
         "p", ["x", "z"], "r", "7", {"genre": "g"}, (("user", "p"),), {"turns": [1, 3]}
     )
     assert group.showing([None] * 3).by_response == {"turns": []}
+
+
+def test_errors_call_a_group_by_one_line_that_can_be_printed() -> None:
+    assert Group("Tell\n me\ud800.", ()).place(3) == 'group 3, prompt "Tell me\ufffd."'
+    assert Group("word " * 100, (), id="x").place(3).startswith('group "x", prompt "word word')
+    assert len(Group("word " * 10_000, ()).place(3)) < 100

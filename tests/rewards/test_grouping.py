@@ -15,7 +15,7 @@ from datasets import Dataset
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import Sample, Turns, cut, group_of, grouped, pieces, samples_of, together
+from adjudge.rewards.grouping import Sample, Turns, cut, group_of, grouped, pieces, samples_of, side_by_side
 from adjudge.rewards.journal import content_key
 from adjudge.rewards.trainers.trl import for_trl
 from tests.rewards.trainers.rewards import Told
@@ -95,11 +95,11 @@ def test_groups_that_cannot_be_told_or_are_not_whole_are_errors_that_name_the_me
 
 
 def test_completions_that_are_dealt_out_one_to_each_prompt_are_put_together() -> None:
-    assert together(samples("a", "b", "a", "b")) == [0, 2, 1, 3]
-    assert together(samples("a", "b", "c")) == [0, 1, 2] and together([]) == []
-    assert together(samples("a", "b", "b", "a")) == together(samples("a", "b", "a", "b"), 2) == [0, 1, 2, 3]
+    assert side_by_side(samples("a", "b", "a", "b")) == [0, 2, 1, 3]
+    assert side_by_side(samples("a", "b", "c")) == [0, 1, 2] and side_by_side([]) == []
+    assert side_by_side(samples("a", "b", "b", "a")) == side_by_side(samples("a", "b", "a", "b"), 2) == [0, 1, 2, 3]
     rows = [Sample("a", str(place), {"id": place % 3}) for place in range(6)]
-    assert together(rows) == [0, 3, 1, 4, 2, 5]
+    assert side_by_side(rows) == [0, 3, 1, 4, 2, 5]
 
 
 def test_a_slice_is_cut_where_the_batch_is() -> None:
@@ -159,7 +159,7 @@ def test_a_reference_that_a_table_lacks_is_none(none: Any) -> None:
     group = group_of([Sample("p", "a", {"solution": own}) for own in (none, None)], "solution")
     assert (group.reference, group.columns, group.by_response) == (None, {"solution": None}, {})
     dealt = [Sample(prompt, "a", {"reference": own}) for prompt, own in (("p", none), ("q", "r"), ("p", None))]
-    assert together(dealt) == [0, 2, 1]
+    assert side_by_side(dealt) == [0, 2, 1]
 
 
 def test_a_reference_by_another_name_is_a_column_too() -> None:
@@ -185,7 +185,7 @@ def test_an_id_is_a_text_in_one_form_and_none_where_there_is_none(none: Any) -> 
     shared = group_of([Sample("p", "a", {"id": own}) for own in (7, 7.0, "7")])
     assert (shared.id, shared.by_response, shared.columns) == ("7", {}, {})
     dealt = [Sample(prompt, "a", {"id": own}) for prompt, own in (("p", 7), ("q", none), ("p", 7.0), ("q", None))]
-    assert together(dealt) == [0, 2, 1, 3]
+    assert side_by_side(dealt) == [0, 2, 1, 3]
 
 
 @pytest.mark.parametrize("make", [tuple, np.array, torch.tensor, Dataset.from_dict])

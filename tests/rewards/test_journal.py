@@ -112,6 +112,8 @@ def test_what_is_damaged_is_said_with_the_name_of_the_file(tmp_path: Path) -> No
         db.commit()
     with pytest.raises(AdjudgeError, match="k is damaged"):
         Journal(tmp_path / "k").answers("a")
+    with Journal(tmp_path / "l") as journal, pytest.raises(AdjudgeError, match="l is damaged"):
+        journal.decoded(b"[" * 100_000, list)
 
 
 def test_to_count_the_verdicts_of_a_damaged_journal_is_one_sentence(tmp_path: Path) -> None:

@@ -162,15 +162,15 @@ def test_an_abstention_is_null_unless_the_client_says_what_else(site: Served) ->
 def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group_has_nothing(
     site: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def compare(self: Any, pairs: list[Pair]) -> list[PairVerdict]:
-        whole = judge(self, pairs)
+    def compare(self: Any, pairs: list[Pair], window: int) -> list[PairVerdict]:
+        whole = judge_iter(self, pairs, window)
         return [one if "kept" in pair.a else abstained(one) for one, pair in zip(whole, pairs, strict=True)]
 
     def abstained(one: PairVerdict) -> PairVerdict:
         return msgspec.structs.replace(one, preference=None, abstained="low_mass")
 
-    judge = PairwiseJudge.judge
-    monkeypatch.setattr(PairwiseJudge, "judge", compare)
+    judge_iter = PairwiseJudge.judge_iter
+    monkeypatch.setattr(PairwiseJudge, "judge_iter", compare)
     groups = [{**GROUP, "completions": texts} for texts in (["kept.", "lost.", "kept, too."], ["kept.", "lost."])]
     whole, alone = ((0, 1, 2), (3, 4))
     sent = [(text, group["prompt"]) for group in groups for text in group["completions"]]
@@ -381,6 +381,18 @@ def test_a_client_that_goes_does_not_leave_its_judge_writing(site: Served) -> No
     wait_until_idle(site.engine)
     assert 0 < stats.tokens_computed - before < 1500
     assert site.post("/v1/judge", {"pairs": [PAIR]}).status_code == 200
+
+
+def test_a_request_is_one_window(site: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    windows: list[int] = []
+    judge_iter = PairwiseJudge.judge_iter
+
+    def noted(self: PairwiseJudge, subjects: Any, window: int = 0) -> Iterator[PairVerdict]:
+        windows.append(window)
+        return judge_iter(self, subjects, window)
+
+    monkeypatch.setattr(PairwiseJudge, "judge_iter", noted)
+    assert site.post("/v1/judge", {"pairs": [PAIR] * 3}).status_code == 200 and windows == [3]
 
 
 def test_more_than_the_queue_ever_takes_is_told() -> None:

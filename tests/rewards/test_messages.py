@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from adjudge.rewards.group import Group
-from adjudge.rewards.messages import place_of, same, text_of
+from adjudge.rewards.messages import same, text_of
 
 
 def test_conversations_are_their_text() -> None:
@@ -50,9 +49,3 @@ def test_values_nested_too_deep_to_be_compared_are_different() -> None:
     for wrap in (lambda inner: [inner], lambda inner: {"a": inner}):
         deep: Any = nested(wrap)
         assert same(deep, deep) and not same(deep, nested(wrap))
-
-
-def test_errors_call_a_group_by_one_line_that_can_be_printed() -> None:
-    assert place_of(Group("Tell\n me\ud800.", ()), 3) == 'group 3, prompt "Tell me\ufffd."'
-    assert place_of(Group("word " * 100, (), id="x"), 3).startswith('group "x", prompt "word word')
-    assert len(place_of(Group("word " * 10_000, ()), 3)) < 100

@@ -14,9 +14,10 @@ from adjudge.engine.waiting import answered_by
 from adjudge.rewards.group import Group
 from adjudge.rewards.grouping import group_of, grouped, samples_of
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.judge_reward import JudgeReward
 from adjudge.rewards.references import DynamicReference, Referenced, StaticReference
 from adjudge.rewards.rows import Row
-from adjudge.rewards.specification import EngineSpec, engines_open, without_models
+from adjudge.rewards.specification import EngineSpec, JudgeSpec, engines_open, without_models
 from adjudge.training.prompts import asked
 from adjudge.training.recipe import Data
 from tests.engine.remote.peer import Peer
@@ -44,6 +45,22 @@ def test_the_base_model_is_asked_what_the_policy_is_asked(tiny: Engine, how: dic
         engine = ScriptedEngine(tiny, lambda shown, before: "A tale.")
         assert DynamicReference(engine, SHORT, chat=data.chat).of([group]) == [Referenced("A tale.")]
         assert engine.asked == [inner.decode(policys)]
+
+
+def test_a_models_name_stands_for_its_engine() -> None:
+    reference = DynamicReference("dummy:tiny-llama", SHORT)
+    assert reference.spec == EngineSpec("dummy:tiny-llama") and reference.engines == ()
+    assert JudgeReward(JudgeSpec("pairwise"), reference=reference).reference is reference
+
+
+def test_what_references_cannot_be_written_with_is_refused_at_once() -> None:
+    anything: Any = {"model": "house"}
+    with pytest.raises(AdjudgeError, match="engine is {'model': 'house'}: give an open one"):
+        DynamicReference(anything)
+    with pytest.raises(AdjudgeError, match="sampling is {'model': 'house'}: give it as Sampling"):
+        DynamicReference("house", anything)
+    with pytest.raises(AdjudgeError, match="attempts is 0: give at least 1"):
+        DynamicReference("house", attempts=0)
 
 
 def test_a_deadline_leaves_the_text_whole_that_is_written_once(tiny: Engine) -> None:

@@ -44,7 +44,7 @@ def test_what_a_reward_returns_must_fit_its_groups() -> None:
         (None, "returned NoneType for 2 groups"),
         ([good, [1.0, 2.0]], 'prompt "Tell two.": this is list'),
         ([good, GroupReward((1.0,), (None,))], "1 rewards for 2 completions"),
-        ([good, GroupReward((1.0, "five"), (None, None))], "a reward is str"),  # type: ignore[arg-type]
+        ([good, GroupReward((1.0, "5"), (None, None))], "a reward is str: give a number"),  # type: ignore[arg-type]
     ]
     for answer, message in cases:
         with pytest.raises(AdjudgeError, match=message):

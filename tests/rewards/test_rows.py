@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from adjudge.commands.rows import rows_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import id_of
+from adjudge.rewards.rows import Row, id_of
 from tests.jsonl import write_lines
 
 
@@ -30,3 +31,10 @@ def test_columns_go_by_the_names_they_are_given(tmp_path: Path) -> None:
     ):
         with pytest.raises(AdjudgeError, match=message):
             rows_of(path, columns=mistake)
+
+
+def test_what_is_no_text_is_named_whatever_it_is() -> None:
+    values: list[Any] = [{(1, 2): 3}, 10**5000, [10**5000], {"a": {1}}, object()]
+    for value in values:
+        with pytest.raises(AdjudgeError, match='row 1: "prompt" is .*, not a string'):
+            Row("row 1", {"prompt": value}).text("prompt", "a judge")

@@ -141,6 +141,12 @@ def test_house_says_that_it_was_not_trained_for_ones_own_aspects(aspects: str, w
     assert misfit("smollm2-135m", "pointwise", {"aspects": aspects}) is None
 
 
+@pytest.mark.parametrize("weights", ["generated", " generated", ["generated "]])
+def test_house_writes_no_weights_of_leaves(weights: Any) -> None:
+    with pytest.raises(AdjudgeError, match="house"):
+        misfit("house", "tree", {"weights": weights})
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_after_a_fork_rewards_and_specifications_open_engines_of_their_own() -> None:
     peer = Peer("vllm", Engine("dummy:tiny-llama", kv_cache_gb=0.05))

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.gates import LengthWindow
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.story_formulas import (
     RELEASED_ALPHA,
     STORY_ASPECTS,
     ComponentWeights,
-    LengthWindow,
     mended_parts,
     published_parts,
     released_relative,

@@ -11,7 +11,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.gated import Gated
-from adjudge.rewards.gates import LanguageReward
+from adjudge.rewards.gates import LanguageReward, LengthWindow
 from adjudge.rewards.group import Group
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.aspects import HANNA, Aspect
@@ -19,7 +19,7 @@ from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.references import DynamicReference, Referenced, StaticReference
 from adjudge.rewards.specification import EngineSpec, JudgeSpec
-from adjudge.rewards.story_formulas import RELEASED_ASPECTS, STORY_ASPECTS, ComponentWeights, LengthWindow
+from adjudge.rewards.story_formulas import RELEASED_ASPECTS, STORY_ASPECTS, ComponentWeights
 from adjudge.rewards.story_reward import StoryReward, pointwise_story_reward
 from adjudge.rewards.verdict import Item, Pair
 from tests.rewards.scripted import ScriptedEngine

@@ -85,3 +85,9 @@ def test_an_items_rubric_may_be_written_as_files_have_it() -> None:
     own = {"criteria": [{"name": "Plot", "text": "Is there one?", "levels": {"1": "no", "2-3": "yes"}}]}
     criterion = Criterion("Plot", "Is there one?", levels=(Level(1, 1, "no"), Level(2, 3, "yes")))
     assert Item("p", "r", rubric=own) == Item("p", "r", rubric=Rubric((criterion,)))  # type: ignore[arg-type]
+
+
+def test_items_are_equal_and_one_in_a_set_whatever_the_order_of_their_columns() -> None:
+    columns = [("a", 1), ("b", [2])]
+    one, other = (Item("p", "r", columns=dict(named)) for named in (columns, columns[::-1]))
+    assert one == other and len({one, other}) == 1

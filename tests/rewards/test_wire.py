@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
@@ -17,10 +19,10 @@ from adjudge.rewards.verdict import Comparison, Example, Item, Pair, PairVerdict
 from adjudge.rewards.wire import (
     example_of,
     group_line,
-    group_of,
+    group_of_row,
     item_of,
     label_of,
-    labels_of,
+    labels_of_row,
     pair_of,
     verdict_line,
     verdict_record,
@@ -97,7 +99,7 @@ def test_rows_of_responses_are_sent_to_rank() -> None:
         with pytest.raises(AdjudgeError, match='"prompt", "responses"; `adjudge rank` reads such rows$'):
             read(row, 1)
     with pytest.raises(AdjudgeError, match='its columns are "responses"$'):
-        group_of(Row("line 1", {"responses": ["a"]}), 1)
+        group_of_row(Row("line 1", {"responses": ["a"]}), 1)
 
 
 def test_what_policies_write_is_read(tmp_path: Path) -> None:
@@ -123,16 +125,16 @@ def test_a_verdict_line_passes_other_columns_through_and_is_valid_json() -> None
 
 
 def test_labels_come_from_the_row_or_the_command() -> None:
-    assert labels_of(Row("line 1", {"labels": ["1", "2"]}), None) == ("1", "2")
-    assert labels_of(Row("line 1", {"labels": "1|2"}), ("x",)) == ("1", "2")
-    assert labels_of(Row("line 1", {}), ("x",)) == ("x",)
+    assert labels_of_row(Row("line 1", {"labels": ["1", "2"]}), None) == ("1", "2")
+    assert labels_of_row(Row("line 1", {"labels": "1|2"}), ("x",)) == ("1", "2")
+    assert labels_of_row(Row("line 1", {}), ("x",)) == ("x",)
     for bad in ({}, {"labels": [1]}, {"labels": ""}, {"labels": None}):
         with pytest.raises(AdjudgeError, match='line 1: "labels"'):
-            labels_of(Row("line 1", bad), None)
+            labels_of_row(Row("line 1", bad), None)
 
 
 def groups(path: Path) -> list[Group]:
-    return [group_of(row, number) for number, row in enumerate(read_rows(path), 1)]
+    return [group_of_row(row, number) for number, row in enumerate(read_rows(path), 1)]
 
 
 def test_groups_are_read_with_and_without_what_is_optional(tmp_path: Path) -> None:
@@ -329,17 +331,31 @@ def test_examples_are_read_by_their_two_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "label"), [(1, True), (0, False), ("1", True), ("0", False), ("", None), (None, None)]
+    ("value", "label"),
+    [
+        *[(1, True), (0, False), ("1", True), ("0", False), (1.0, True), (0.0, False), ("1.0", True)],
+        *[(np.int64(1), True), (np.float64(0), False), ("", None), (None, None), (math.nan, None)],
+    ],
 )
 def test_labels_are_1_or_0_or_absent(value: object, label: bool | None) -> None:
     assert label_of(Row("line 1", {"label": value})) is label
     assert label_of(Row("line 1", {})) is None
 
 
-@pytest.mark.parametrize("value", [2, 0.5, "good", True, [1]])
+@pytest.mark.parametrize("value", [2, 0.5, "good", True, np.bool_(True), [1]])
 def test_another_label_is_named_with_its_line(value: object) -> None:
     with pytest.raises(AdjudgeError, match=r'line 3: "label" is .*write 1 for good'):
         label_of(Row("line 3", {"label": value}))
+
+
+def test_what_a_data_frame_has_where_there_is_no_value_is_absent() -> None:
+    nothing = dict.fromkeys(("id", "reference", "genre", "task", "rubric", "checklist", "reviews", "labels"), math.nan)
+    row = Row("here", {"prompt": "P", "response": "R", "prompt_a": math.nan, **nothing})
+    assert item_of(row, 1, ("genre", "task", "rubric", "reviews")) == Item("P", "R", "1")
+    assert labels_of_row(row, ("x",)) == ("x",)
+    for read, name in ((pair_of, "story_a"), (group_of_row, "responses"), (item_of, "prompt")):
+        with pytest.raises(AdjudgeError, match=f'"{name}" is missing .* it is null'):
+            read(Row("here", {"prompt": "P", "story_b": "B", name: math.nan}), 1)
 
 
 def test_names_that_are_null_in_an_object_are_absent() -> None:
@@ -349,9 +365,9 @@ def test_names_that_are_null_in_an_object_are_absent() -> None:
 
 
 def test_responses_may_be_json_in_a_cell_of_a_table() -> None:
-    assert group_of(Row("here", {"prompt": "P", "responses": '["a", "b"]'}), 1).responses == ("a", "b")
+    assert group_of_row(Row("here", {"prompt": "P", "responses": '["a", "b"]'}), 1).responses == ("a", "b")
     with pytest.raises(AdjudgeError, match="not a list of strings"):
-        group_of(Row("here", {"prompt": "P", "responses": "a, b"}), 1)
+        group_of_row(Row("here", {"prompt": "P", "responses": "a, b"}), 1)
 
 
 def test_a_column_that_has_a_verdicts_name_goes_by_another() -> None:

@@ -16,7 +16,7 @@ import msgspec
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.score import PASSING, Reason
-from adjudge.rewards.guards.length_free import WITH_TREND
+from adjudge.rewards.combining import WITH_TREND
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.specification import EngineSpec, without_models
 from adjudge.rewards.trainers.trl import TrlReward, for_trl

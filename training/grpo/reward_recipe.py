@@ -12,9 +12,9 @@ from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.rewards.combining import Product, WeightedSum
+from adjudge.rewards.combining import LENGTH, TREND, WITH_TREND, Product, WeightedSum
 from adjudge.rewards.gated import Gated
-from adjudge.rewards.guards.length_free import LENGTH, TREND, WITH_TREND, LengthFree
+from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.imported import importable
 from adjudge.rewards.lending import POLICY
 from adjudge.rewards.references import DynamicReference
@@ -167,8 +167,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def check(self, rows: Sequence[Row]) -> None:
         """Raise AdjudgeError naming the first row without what a part reads of the data, and the column."""
         for part in (*self.parts.values(), *self.gates.values()):
-            for row in rows:
-                part.check(row, self.engine)
+            part.check(rows, self.engine)
 
     def sleeps(self, gpus: int) -> bool:
         """Whether engines sleep between calls, where the policy trains on so many GPUs of this machine (0: on CPU)."""

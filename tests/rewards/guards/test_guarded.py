@@ -296,6 +296,15 @@ def test_its_state_is_plain_and_another_goes_on_from_there() -> None:
     assert again.state == before
 
 
+@pytest.mark.parametrize("others", [CANARIES[1:], [*CANARIES[1:], CANARIES[0]]])
+def test_what_is_known_of_other_canaries_is_refused(others: list[Canary]) -> None:
+    guarded, again = (Guarded(Made(), [CanaryGuard(canaries)], every=2) for canaries in (CANARIES, others))
+    guarded.score_groups(GROUPS)
+    with pytest.raises(msgspec.ValidationError, match="canaries were others than these: give the same"):
+        again.state = guarded.state
+    assert again.step == 0 and again.guards[0].first is None
+
+
 class Seen(Dial):
     """A user's own guard, which counts the groups of every step."""
 

@@ -232,7 +232,7 @@ def test_the_key_changes_with_how_the_model_reasons(tiny: Engine) -> None:
     ]
     assert len(set(keys)) == len(keys) and keys[0] == key()
     # In direct mode nothing is drawn, so nothing of it is in the key.
-    assert keys[1] == key(mode="direct", seed=1, attempts=2, n=2)
+    assert keys[1] == key(mode="direct", seed=1, attempts=2)
 
 
 RUN = """

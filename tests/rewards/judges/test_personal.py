@@ -126,6 +126,14 @@ def test_a_reader_without_reviews_is_the_authors_mistake_unless_none_are_wanted(
     assert PersonalPairJudge(tiny, k=0, **ANY).compare([Pair("A", "B")])[0].preference is not None
 
 
+def test_a_review_that_is_not_shown_may_lack_what_others_have(tiny: Engine) -> None:
+    older = [Review("A plot.", None, 3), Review("A plot.", "Good.", 11)]
+    last = (Review("Another.", "Fine.", 4), Review("A third.", "Poor.", 2))
+    items = [Item("", "New.", reviews=(*older, *last)), Item("", "New.", reviews=last)]
+    first, second = PersonalJudge(tiny, k=2, **ANY).judge(items)
+    assert first == second and first.score is not None
+
+
 @pytest.mark.parametrize("score", [0.0, 10.5, math.nan, math.inf, "3"])
 def test_a_score_off_the_scale_is_the_authors_mistake(tiny: Engine, score: Any) -> None:
     item = Item("", "New.", id="x", reviews=(*REVIEWS, Review("p", "r", score)))

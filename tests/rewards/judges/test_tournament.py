@@ -235,9 +235,9 @@ def test_the_key_stands_for_texts_ranking_and_the_verdicts_of_the_pairs() -> Non
 def test_mistakes_of_the_author_are_named_before_anything_is_judged() -> None:
     judge = MadeUpJudge(QUALITY)
     for groups, options, message in [
-        ([GROUP, Group("p", (), id="empty")], {}, 'group "empty" has no responses'),
-        ([GROUP, Group("p", ())], {}, "group 2 has no responses: give at least one"),
-        ([GROUP], {"pairing": "uncertain", "budget": 3}, 'group "g": budget is 3: 5 texts need at least 4 pairs'),
+        ([GROUP, Group("p", (), id="empty")], {}, 'group "empty", prompt "p": it has no responses'),
+        ([GROUP, Group("p", ())], {}, 'group 2, prompt "p": it has no responses, give at least one'),
+        ([GROUP], {"pairing": "uncertain", "budget": 3}, 'group "g", prompt "p": budget is 3: 5 texts need'),
         ([GROUP], {"pairing": "swiss"}, 'pairing is "swiss"'),
         ([GROUP], {"ranking": "elo"}, 'ranking is "elo": choose bradley_terry or borda'),
     ]:

@@ -4,6 +4,7 @@ import pickle
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Lock
 from typing import Any, cast
 
 import pytest
@@ -352,6 +353,39 @@ def test_what_a_judge_writes_is_not_taken_from_what_sharing_saved() -> None:
 
     scored = Scorer(Writes()).score(GROUPS[:1])
     assert (scored.tokens_computed, scored.tokens_saved) == (100, 40)
+
+
+def test_calls_that_wait_for_each_other_report_what_each_has_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Turn:
+        """Lets nobody in before `calls` of them are there."""
+
+        def __init__(self, calls: int) -> None:
+            self.calls, self.lock = Barrier(calls), Lock()
+
+        def __enter__(self) -> None:
+            self.calls.wait(60)
+            self.lock.acquire()
+
+        def __exit__(self, *why: object) -> None:
+            self.lock.release()
+
+    class Computes(Relative):
+        stats = Stats()
+        clock = 0.0
+        engines = property(lambda self: (self,))  # type: ignore[assignment]
+
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            self.stats.tokens_computed += 100
+            self.clock += 8.0
+            return super().score_groups(groups)
+
+    reward = Computes()
+    monkeypatch.setattr("adjudge.rewards.trainers.scoring.time.monotonic", lambda: reward.clock)
+    scorer = Scorer(reward)
+    scorer._turn = cast(Any, Turn(4))
+    with ThreadPoolExecutor(4) as pool:
+        scored = list(pool.map(lambda _: scorer.score(GROUPS), range(4)))
+    assert [(one.tokens_computed, one.seconds) for one in scored] == [(100, 8.0)] * 4
 
 
 def test_the_tokens_of_the_rewards_engine_are_counted_from_its_first_call_on() -> None:

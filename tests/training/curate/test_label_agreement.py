@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from adjudge.rewards.label_agreement import compare_labels
 from adjudge.rewards.verdict import Verdict
+from adjudge.training.curate.label_agreement import compare_labels
 
 
 def verdicts(*scores: float | None) -> list[Verdict]:
