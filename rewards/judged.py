@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from adjudge.rewards.judges.kinds import KINDS, kind_of, prepare
 from adjudge.rewards.judges.own import OwnJudge
 from adjudge.rewards.references import Reference, Referenced
 from adjudge.rewards.reward import Reward, engines_of
-from adjudge.rewards.rows import Row
+from adjudge.rewards.rows import ColumnMissing, Row
 from adjudge.rewards.specification import JudgeSource, JudgeSpec
 from adjudge.rewards.verdict import Item, Pair
 from adjudge.rewards.wire import builtin, columns_read, item_of, pair_of
@@ -86,16 +87,29 @@ class Judged(Reward):
                 columns[name] = builtin(group.columns[name])
         own = {"id": group.id, "prompt": group.prompt, "response": "", "story_a": "", "story_b": reference}
         row, pairs = Row(place, {**columns, **own, "reference": reference}), self.source.of_pairs
-        subject: Subject = (pair_of if pairs else item_of)(row, number, reads)
+        with _columns_of(Row(place, dict(group.columns))):
+            subject: Subject = (pair_of if pairs else item_of)(row, number, reads)
         responses = [{"a" if pairs else "response": response} for response in group.responses]
         subjects = tuple(msgspec.structs.replace(subject, **response) for response in responses)
         check_subject(judge, subjects[0], place)
         return subjects
 
 
+@contextmanager
+def _columns_of(row: Row) -> Iterator[None]:
+    """Within the block a column that is missing is told beside those of the row, and not beside what we fill in."""
+    try:
+        yield
+    except ColumnMissing as error:
+        raise row.without(error.column, "its judge reads it") from None
+
+
 def check_prompts(kind: str, rows: Sequence[Row], options: Mapping[str, Any]) -> None:
     """Raise AdjudgeError naming place and column where a judge by name (`KINDS`) could not read a prompt's row."""
     blank = dict.fromkeys(OWN_NAMES, "")
-    subjects = [kind_of(kind).subject(Row(row.place, {**row.columns, **blank}), 1) for row in rows]
+    subjects = []
+    for row in rows:
+        with _columns_of(row):
+            subjects.append(kind_of(kind).subject(Row(row.place, {**row.columns, **blank}), 1))
     if kind in KINDS and KINDS[kind].reads:
         check_rows(prepare(kind, options), rows, subjects)

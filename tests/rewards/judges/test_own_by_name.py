@@ -167,6 +167,8 @@ def test_it_sees_columns_of_ones_own_in_a_file_and_in_a_reward() -> None:
     read = item_of(Row("line 1", {"prompt": "p", "response": "r", "level": level, "tone": "dry"}), 1, Looking.reads)
     for item in (seen[0], read, clean(Item("p", "r", columns={"level": level}))):
         assert item.columns == {"level": {"grade": 3, "words": ["café", "\ufffd"]}} and item.genre is None
+    with pytest.raises(AdjudgeError, match='prompt "p": "level" is missing .*: its columns are "tone"$'):
+        reward.score_groups([Group("p", ("r",), columns={"tone": "dry"})])
     with pytest.raises(AdjudgeError, match='line 1: "level" is missing .its judge reads it.: .* is "levle" meant'):
         item_of(Row("line 1", {"prompt": "p", "response": "r", "levle": 3}), 1, Looking.reads)
     assert (
