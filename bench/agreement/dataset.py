@@ -115,6 +115,18 @@ def joined(sets: Sequence[DataSet]) -> DataSet:
     )
 
 
+def turned(dataset: DataSet) -> DataSet:
+    """Rated texts whose lowest score was the best, with their scores turned round: the worst is the lowest again."""
+    ends = sum(dataset.scale)
+    rows = (
+        msgspec.structs.replace(
+            row, scores={name: tuple(ends - score for score in scores) for name, scores in row.scores.items()}
+        )
+        for row in dataset.rows
+    )
+    return msgspec.structs.replace(dataset, rows=tuple(rows))
+
+
 def checked(dataset: DataSet) -> DataSet:
     """The same; raises AdjudgeError naming the row with a score outside the scale, or a preference outside 0 to 1."""
     low, high = dataset.scale

@@ -252,6 +252,16 @@ def test_our_own_rows_and_labels_are_read_and_a_scale_may_be_given(tmp_path: Pat
     assert pairs.rows[0].preferred == 0.5
 
 
+def test_scores_of_which_the_lowest_is_the_best_are_turned_round(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "response": f"r{n}", "scores": {"style": [n, 6]}} for n in (1, 2, 6)]
+    write_lines(tmp_path / "grades.jsonl", *rows)
+    found = load([tmp_path / "grades.jsonl"], scale=(6.0, 1.0))
+    assert found.scale == (1.0, 6.0)
+    assert [row.scores for row in found.rows] == [{"style": (6, 1)}, {"style": (5, 1)}, {"style": (1, 1)}]
+    with pytest.raises(AdjudgeError, match='"style" is 6, outside the scale of grades, 1 to 5'):
+        load([tmp_path / "grades.jsonl"], scale=(5.0, 1.0))
+
+
 def test_scores_by_aspect_may_stand_in_a_cell_of_a_table(tmp_path: Path) -> None:
     (tmp_path / "o.csv").write_text('prompt,response,scores\nP,R,"{""wit"": 3, ""end"": [2, 4]}"\nP,R,3\nP,R,[1]\n')
     rows = load([tmp_path / "o.csv"]).rows
