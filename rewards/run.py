@@ -14,7 +14,7 @@ from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, content_hash
 from adjudge.rewards.judges.kinds import FILES, files_of
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 
 
 class KeptFile(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.engine.tokens import Tokens
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.training.arguments import arguments, parts
 from adjudge.training.callbacks import Watch
 from adjudge.training.metrics import weighted_mean

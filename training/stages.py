@@ -19,9 +19,9 @@ from adjudge.engine.whole_file import whole_file
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.asking import room_for, seed_of
 from adjudge.rewards.judges.judge import WINDOW
-from adjudge.rewards.row_files import PACKED, coding_of, read_rows
-from adjudge.rewards.rows import Row, encodable, id_of
-from adjudge.rewards.wire import json_line
+from adjudge.rewards.records.row_files import PACKED, coding_of, read_rows
+from adjudge.rewards.records.rows import Row, encodable, id_of
+from adjudge.rewards.records.wire import json_line
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.progress import watched
 

@@ -21,13 +21,13 @@ from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source, check_fit, check_judge
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
+from adjudge.rewards.engines.specification import EngineSpec
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.judge import check_rows
 from adjudge.rewards.judges.kinds import Options, prepare
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import Row, id_of
-from adjudge.rewards.specification import EngineSpec
-from adjudge.rewards.wire import json_line
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.rows import Row, id_of
+from adjudge.rewards.records.wire import json_line
 from adjudge.training.progress import bar, watched
 from adjudge.training.terminal import counted, open_console, say
 

@@ -20,9 +20,9 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.imported import importable, is_own
 from adjudge.rewards.judges.judge import check_rows
 from adjudge.rewards.judges.kinds import Options, files_of, kind_of, named, prepare
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.wire import label_of, verdict_line
 from adjudge.rewards.run import record_run
-from adjudge.rewards.wire import label_of, verdict_line
 from adjudge.training.progress import watched
 from adjudge.training.terminal import say
 

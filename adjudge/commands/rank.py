@@ -19,7 +19,6 @@ from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit, check_judge
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.imported import is_own
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.judge import check_rows
@@ -27,10 +26,11 @@ from adjudge.rewards.judges.kinds import Options, kind_name, of_pairs, prepare
 from adjudge.rewards.judges.own import own_class
 from adjudge.rewards.judges.pairing import Pairing
 from adjudge.rewards.judges.tournament import check_reviews, members_of
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.group import Group, GroupVerdict
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import Pair, PairVerdict
+from adjudge.rewards.records.wire import gathered, group_line, group_of_row, preference_line
 from adjudge.rewards.run import record_run
-from adjudge.rewards.verdict import Pair, PairVerdict
-from adjudge.rewards.wire import gathered, group_line, group_of_row, preference_line
 from adjudge.training.progress import bar
 from adjudge.training.terminal import say
 

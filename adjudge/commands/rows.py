@@ -9,8 +9,8 @@ from pathlib import Path
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import ANOTHER_FILE, Journal, is_journal
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import READ, ColumnMissing, Row, id_of, renamed
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.rows import READ, ColumnMissing, Row, id_of, renamed
 from adjudge.rewards.run import run_of
 from adjudge.training.terminal import say
 

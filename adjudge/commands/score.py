@@ -14,8 +14,8 @@ from adjudge.engine.score import LEAST_MASS, Score
 from adjudge.engine.text.labels import Labels, check_labels
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.rewards.judges.judge import WINDOW
-from adjudge.rewards.rows import Row
-from adjudge.rewards.wire import json_line, labels_of_row, with_columns
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.wire import json_line, labels_of_row, with_columns
 from adjudge.training.progress import bar
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.verdict import Item, Pair
+from adjudge.rewards.records.verdict import Item, Pair
 
 SAID = ("scores", "label", "human", "published")
 """Columns of what people said, which no judge reads."""

@@ -13,7 +13,7 @@ from adjudge.bench.agreement import rated_pairs, rated_texts
 from adjudge.bench.agreement.dataset import DataSet, RatedPair, RatedText, checked, joined, turned
 from adjudge.bench.agreement.reading import read_entries
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 
 Read = Callable[[Sequence[Row], Path], Iterable[RatedText | RatedPair]]
 

@@ -12,7 +12,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.judges.aspects import PERSE, Aspect, checked_aspects
 from adjudge.rewards.judges.personal import checked_k
-from adjudge.rewards.verdict import (
+from adjudge.rewards.records.verdict import (
     AspectVerdict,
     Comparison,
     Item,

@@ -11,9 +11,9 @@ import numpy as np
 
 from adjudge.bench.agreement.resampling import FEWEST_CLUSTERS, of_prompts
 from adjudge.bench.words import signed
-from adjudge.rewards.group import Group, GroupVerdict
-from adjudge.rewards.length_trend import Points, centred, length_trend
-from adjudge.rewards.verdict import Item, Verdict
+from adjudge.rewards.guards.length_trend import Points, centred, length_trend
+from adjudge.rewards.records.group import Group, GroupVerdict
+from adjudge.rewards.records.verdict import Item, Verdict
 
 PER = 1000
 """The slope is per so many characters."""

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError, reason
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
 from adjudge.rewards.journal import content_key
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import Reward
 
 SHIPPED = Path(__file__).with_name("canaries.jsonl")

@@ -16,7 +16,7 @@ from adjudge.rewards.judges.asking import Answer
 from adjudge.rewards.judges.aspects import Aspect, Aspects, aspects_of
 from adjudge.rewards.judges.judge import WINDOW, AskingJudge, How
 from adjudge.rewards.judges.preference import debiased, sigmoid
-from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
+from adjudge.rewards.records.verdict import AspectVerdict, Pair, PairVerdict
 
 Orders = Literal["both", "ab"]
 Spread = float | msgspec.UnsetType

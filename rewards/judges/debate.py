@@ -19,7 +19,7 @@ from adjudge.rewards.judges.judge import How, PromptedJudge, part_of
 from adjudge.rewards.judges.principle import GOOD
 from adjudge.rewards.judges.retrieval import EngineEmbedder, Index, Retrieved
 from adjudge.rewards.judges.statements import Statement, Statements
-from adjudge.rewards.verdict import Example, Item, Part, Verdict, abstention, weighted_mean
+from adjudge.rewards.records.verdict import Example, Item, Part, Verdict, abstention, weighted_mean
 
 Agent = Literal["retrieval", "positive", "negative", "judge", "reflect"]
 

@@ -15,7 +15,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.judges.judge import WINDOW
 from adjudge.rewards.judges.pairwise import PairwiseJudge
-from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, each_of
+from adjudge.rewards.records.verdict import AspectVerdict, Item, Pair, PairVerdict, each_of
 
 
 class Accompanied(Item, frozen=True):

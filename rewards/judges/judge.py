@@ -35,10 +35,10 @@ from adjudge.rewards.judges.asking import (
     Reasoned,
     checked_sampling,
 )
+from adjudge.rewards.judges.kept_answers import KeptAnswers
 from adjudge.rewards.judges.template import Data, Layout, Template
-from adjudge.rewards.kept_answers import KeptAnswers
-from adjudge.rewards.rows import Row, encodable
-from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention, each_of
+from adjudge.rewards.records.rows import Row, encodable
+from adjudge.rewards.records.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention, each_of
 
 Subject = TypeVar("Subject", Pair, Item)
 Ruling = TypeVar("Ruling", PairVerdict, Verdict)

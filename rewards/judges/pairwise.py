@@ -15,7 +15,7 @@ from adjudge.rewards.judges.aspects import HANNA, Aspect, Aspects
 from adjudge.rewards.judges.comparing import ComparingJudge, Orders
 from adjudge.rewards.judges.judge import How
 from adjudge.rewards.judges.preference import debiased, log_odds
-from adjudge.rewards.verdict import AspectVerdict, Pair
+from adjudge.rewards.records.verdict import AspectVerdict, Pair
 
 SCALE = Labels(("1", "2", "3", "4", "5"), terminator=" </ANSWER>")
 """EvolvR's scale and the mark that ends an answer."""

@@ -16,7 +16,7 @@ from adjudge.rewards.judges.aspects import PERSE, Aspect, Aspects
 from adjudge.rewards.judges.comparing import ComparingJudge, Orders
 from adjudge.rewards.judges.judge import How, ItemJudge
 from adjudge.rewards.judges.template import Data
-from adjudge.rewards.verdict import Comparison, Item, Pair, Review, Verdict
+from adjudge.rewards.records.verdict import Comparison, Item, Pair, Review, Verdict
 
 RATINGS = Labels(tuple(map(str, range(1, 11))))
 """PerSE's scale, 1 to 10. "1" counts where no "0" follows: to ask for the end mark after it, and it alone, would make

@@ -15,7 +15,7 @@ from adjudge.rewards.judges.comparing import ComparingJudge, Spread
 from adjudge.rewards.judges.judge import How, ItemJudge
 from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.judges.preference import log_odds
-from adjudge.rewards.verdict import AspectVerdict, Item, Pair, Verdict, abstention, weighted_mean
+from adjudge.rewards.records.verdict import AspectVerdict, Item, Pair, Verdict, abstention, weighted_mean
 
 
 class PointwiseJudge(ItemJudge):

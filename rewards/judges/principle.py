@@ -17,7 +17,7 @@ from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.judges import template
 from adjudge.rewards.judges.asking import Answer, Question
 from adjudge.rewards.judges.judge import How, ItemJudge
-from adjudge.rewards.verdict import Item, Verdict
+from adjudge.rewards.records.verdict import Item, Verdict
 
 GOOD = Labels(("0", "1"), terminator=" </ANSWER>")
 """Not good, good; and the mark that ends an answer."""

@@ -19,7 +19,7 @@ from adjudge.engine.text.tokenizer import well_formed
 from adjudge.engine.waiting import unhurried
 from adjudge.rewards.journal import content_key
 from adjudge.rewards.judges import template
-from adjudge.rewards.verdict import Example
+from adjudge.rewards.records.verdict import Example
 
 Vectors = npt.NDArray[np.float32]
 

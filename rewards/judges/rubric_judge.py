@@ -12,7 +12,6 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.judges.asking import Answer, Question
 from adjudge.rewards.judges.judge import WINDOW, How, ItemJudge
-from adjudge.rewards.judges.rubric import Criterion, Rubric, check_rubric, is_whole
 from adjudge.rewards.judges.rubric_scoring import (
     SAME,
     Form,
@@ -26,7 +25,8 @@ from adjudge.rewards.judges.rubric_scoring import (
     vetoed,
     written,
 )
-from adjudge.rewards.verdict import Item, RubricVerdict, Verdict
+from adjudge.rewards.records.rubric import Criterion, Rubric, check_rubric, is_whole
+from adjudge.rewards.records.verdict import Item, RubricVerdict, Verdict
 
 
 class RubricJudge(ItemJudge):

@@ -12,7 +12,7 @@ from adjudge.engine.text.prompt import Cut, Message, Prompt, Segment, checked_cu
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges.judge import WINDOW, Judge, clean
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict, each_of
+from adjudge.rewards.records.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict, each_of
 
 PART = "reward"
 """The one part of a verdict."""

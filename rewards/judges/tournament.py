@@ -10,11 +10,11 @@ from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.engine.text.tokenizer import well_formed
-from adjudge.rewards.group import Group, GroupVerdict, Outcome
 from adjudge.rewards.journal import content_key
 from adjudge.rewards.judges.pairing import Kind, Members, Pairing, seeded_order
 from adjudge.rewards.judges.ranking import PRIOR_SD, BradleyTerry, borda, bradley_terry
-from adjudge.rewards.verdict import Pair, PairVerdict, each_of
+from adjudge.rewards.records.group import Group, GroupVerdict, Outcome
+from adjudge.rewards.records.verdict import Pair, PairVerdict, each_of
 
 Ranking = Literal["bradley_terry", "borda"]
 

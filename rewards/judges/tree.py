@@ -36,7 +36,7 @@ from adjudge.rewards.judges.tree_nodes import (
     root_score,
 )
 from adjudge.rewards.judges.tree_weights import Weighing, Weights, Wish, interleaved
-from adjudge.rewards.verdict import Item, Part, Verdict, abstention
+from adjudge.rewards.records.verdict import Item, Part, Verdict, abstention
 
 
 class TreeJudge(ItemJudge):

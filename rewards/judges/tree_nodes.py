@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.labels import Labels
-from adjudge.rewards.verdict import WritingTask
+from adjudge.rewards.records.verdict import WritingTask
 
 Form = Literal["fixed", "parity"]
 Edges = Mapping[str, float]

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import get_args
 
 from adjudge.engine.score import Reason
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.length import PER, judged_rewards, judged_words, length_points
-from adjudge.rewards.length_trend import centred
+from adjudge.rewards.guards.length_trend import centred
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import Column, GroupReward, as_float
 
 REASONS: tuple[Reason, ...] = get_args(Reason)

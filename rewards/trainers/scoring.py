@@ -19,12 +19,12 @@ from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NoSe
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
 from adjudge.engine.waiting import answered_by, overdue
-from adjudge.rewards.function_reward import Function
-from adjudge.rewards.gated import shut_out
-from adjudge.rewards.group import Group
-from adjudge.rewards.layer import Layer, layers_of, reward_of
+from adjudge.rewards.engines.specification import engines_open_here
+from adjudge.rewards.parts.function_reward import Function
+from adjudge.rewards.parts.gated import shut_out
+from adjudge.rewards.parts.layer import Layer, layers_of, reward_of
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward, checked, engines_of
-from adjudge.rewards.specification import engines_open_here
 from adjudge.rewards.trainers.deadline import Answer, Call
 from adjudge.rewards.visible import in_a_line
 

@@ -30,10 +30,10 @@ from typing import Any, get_args
 
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.function_reward import Function
-from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import Sample, Turns, cut, group_of, pieces, samples_of, side_by_side
-from adjudge.rewards.layer import layers_of, learning
+from adjudge.rewards.parts.function_reward import Function
+from adjudge.rewards.parts.layer import layers_of, learning
+from adjudge.rewards.records.group import Group
+from adjudge.rewards.records.grouping import Sample, Turns, cut, group_of, pieces, samples_of, side_by_side
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.measures import logged, parts_beside
 from adjudge.rewards.trainers.processes import Result, attempt, place_among_processes, share, values_of

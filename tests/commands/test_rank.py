@@ -20,9 +20,9 @@ from adjudge.cli import app
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import Row
-from adjudge.rewards.wire import gathered
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.wire import gathered
 from adjudge.training.evaluator.preference import preferences_of
 from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
@@ -235,7 +235,7 @@ def test_a_tournament_is_a_judge_like_others(tmp_path: Path) -> None:
 OWN = """
 from adjudge import OwnJudge, PersonalPairJudge, PointwisePairJudge
 from adjudge.rewards.judges.judge import Judge
-from adjudge.rewards.verdict import PairVerdict
+from adjudge.rewards.records.verdict import PairVerdict
 
 class Mine(PointwisePairJudge):
     pass

@@ -27,7 +27,7 @@ from adjudge.engine.text.prompt import Prompt
 from adjudge.engine.threads.worker import Piece, Worker
 from adjudge.engine.threads.worker_engine import SharedEngine
 from adjudge.rewards.judges.pairwise import PairwiseJudge
-from adjudge.rewards.verdict import Pair
+from adjudge.rewards.records.verdict import Pair
 from tests.engine.reward_models import save_reward_model
 from tests.engine.tiny import TINY, plain_prompts
 

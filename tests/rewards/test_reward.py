@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.function_reward import FunctionReward
-from adjudge.rewards.group import Group
+from adjudge.rewards.engines.specification import JudgeSpec
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
-from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.judge_rewards.judge_reward import JudgeReward
+from adjudge.rewards.parts.function_reward import FunctionReward
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, checked, together
-from adjudge.rewards.specification import JudgeSpec
 from tests.rewards.written_judges import WrittenJudge
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from adjudge.engine.score import Reason
 from adjudge.rewards.judges.judge import WINDOW, Judge
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict
+from adjudge.rewards.records.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict
 
 
 class WrittenJudge(Judge[Item, Verdict]):

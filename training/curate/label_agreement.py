@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from adjudge.rewards.verdict import Verdict
+from adjudge.rewards.records.verdict import Verdict
 
 
 class LabelAgreement(msgspec.Struct, frozen=True):

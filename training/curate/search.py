@@ -10,7 +10,7 @@ import msgspec
 
 from adjudge.engine.checking import at_least
 from adjudge.rewards.judges.principle import PrincipleJudge
-from adjudge.rewards.verdict import Item, Verdict
+from adjudge.rewards.records.verdict import Item, Verdict
 from adjudge.training.chosen import chosen
 from adjudge.training.curate.agents import Agents, Case
 from adjudge.training.curate.label_agreement import LabelAgreement, compare_labels

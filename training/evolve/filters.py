@@ -15,7 +15,7 @@ from adjudge.rewards.judges import template
 from adjudge.rewards.judges.asking import SAMPLING, Mode
 from adjudge.rewards.judges.judge import WINDOW
 from adjudge.rewards.judges.pairwise import SCALE
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.verdict import Item
 from adjudge.training.evolve.judges import FOLDER, ContradictionJudge
 from adjudge.training.evolve.rationale import Rationale
 from adjudge.training.evolve.rule import inverted, rewritten, written_scores

@@ -13,7 +13,7 @@ from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.comparing import ComparingJudge, Orders
 from adjudge.rewards.judges.judge import How, ItemJudge
 from adjudge.rewards.judges.pairwise import SCALE
-from adjudge.rewards.verdict import Item, Pair, Verdict
+from adjudge.rewards.records.verdict import Item, Pair, Verdict
 
 FOLDER = Path(__file__).parent / "prompts"
 

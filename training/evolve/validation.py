@@ -11,7 +11,7 @@ import msgspec
 from rich.table import Table
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
+from adjudge.rewards.records.verdict import Item, Pair, PairVerdict, Verdict
 from adjudge.training.evolve.filters import PIPELINE
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge
 from adjudge.training.evolve.rationale import Rationale

@@ -23,8 +23,8 @@ from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.imported import is_own, source_of
 from adjudge.rewards.judges.kinds import FILES
+from adjudge.rewards.records.rows import Row
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.rows import Row
 from adjudge.rewards.trainers.scoring import Scorer
 from adjudge.rewards.trainers.trl import TrlReward
 from adjudge.training.arguments import arguments

@@ -14,11 +14,21 @@ from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.models.aliases import HOUSE, SMOLLM2
-from adjudge.rewards.accuracy_reward import AccuracyReward, peoples_score
-from adjudge.rewards.check_reward import Check, CheckReward
-from adjudge.rewards.engine_choice import EngineChoice
-from adjudge.rewards.function_reward import FunctionReward
-from adjudge.rewards.gates import (
+from adjudge.rewards.engines.engine_choice import EngineChoice
+from adjudge.rewards.engines.specification import EngineSpec, JudgeSpec
+from adjudge.rewards.imported import imported, is_own
+from adjudge.rewards.judge_rewards.judge_reward import JudgeReward, Scale
+from adjudge.rewards.judge_rewards.judged import check_prompts
+from adjudge.rewards.judge_rewards.references import DynamicReference, Reference, StaticReference
+from adjudge.rewards.judge_rewards.story_formulas import ComponentWeights
+from adjudge.rewards.judge_rewards.story_reward import Form, StoryReward
+from adjudge.rewards.judge_rewards.tournament_reward import TournamentReward
+from adjudge.rewards.judges.aspects import parse_aspects
+from adjudge.rewards.judges.kinds import FILES, kind_of, of_pairs, prepare, usual
+from adjudge.rewards.parts.accuracy_reward import AccuracyReward, peoples_score
+from adjudge.rewards.parts.check_reward import Check, CheckReward
+from adjudge.rewards.parts.function_reward import FunctionReward
+from adjudge.rewards.parts.gates import (
     FormatReward,
     LanguageReward,
     LengthReward,
@@ -26,19 +36,9 @@ from adjudge.rewards.gates import (
     PatternReward,
     RepetitionReward,
 )
-from adjudge.rewards.imported import imported, is_own
-from adjudge.rewards.judge_reward import JudgeReward, Scale
-from adjudge.rewards.judged import check_prompts
-from adjudge.rewards.judges.aspects import parse_aspects
-from adjudge.rewards.judges.kinds import FILES, kind_of, of_pairs, prepare, usual
-from adjudge.rewards.references import DynamicReference, Reference, StaticReference
+from adjudge.rewards.parts.section_reward import SectionReward
+from adjudge.rewards.records.rows import Row, empty
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.rows import Row, empty
-from adjudge.rewards.section_reward import SectionReward
-from adjudge.rewards.specification import EngineSpec, JudgeSpec
-from adjudge.rewards.story_formulas import ComponentWeights
-from adjudge.rewards.story_reward import Form, StoryReward
-from adjudge.rewards.tournament_reward import TournamentReward
 
 ALWAYS = ("prompts", "completions", "completion_ids")
 """What a function can always take, whatever columns the data have."""

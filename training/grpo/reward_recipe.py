@@ -12,15 +12,15 @@ from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.rewards.combining import LENGTH, TREND, WITH_TREND, Product, WeightedSum
-from adjudge.rewards.gated import Gated
+from adjudge.rewards.engines.lending import POLICY
+from adjudge.rewards.engines.specification import EngineSpec
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.imported import importable
-from adjudge.rewards.lending import POLICY
-from adjudge.rewards.references import DynamicReference
+from adjudge.rewards.judge_rewards.references import DynamicReference
+from adjudge.rewards.parts.combining import LENGTH, TREND, WITH_TREND, Product, WeightedSum
+from adjudge.rewards.parts.gated import Gated
+from adjudge.rewards.records.rows import Row
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.rows import Row
-from adjudge.rewards.specification import EngineSpec
 from adjudge.training.grpo.reward_parts import (
     AccuracyPart,
     AnyPart,

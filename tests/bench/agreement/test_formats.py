@@ -14,7 +14,7 @@ from adjudge.bench.agreement.dataset import drawn, judged_row
 from adjudge.bench.agreement.formats import FORMATS, load
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.kinds import KINDS, prepare
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from tests.jsonl import write_lines
 
 HANNA_ROW = {"Story ID": 0, "Prompt": "A ship.", "Human": "h", "Story": "It sank.", "Model": "GPT"} | dict.fromkeys(

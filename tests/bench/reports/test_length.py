@@ -15,10 +15,10 @@ from adjudge.bench.reports.length import (
     length_of_items,
     length_of_pairs,
 )
-from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.guards.length_trend import length_trend
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.length_trend import length_trend
-from adjudge.rewards.verdict import Item, Verdict
+from adjudge.rewards.records.group import Group, GroupVerdict
+from adjudge.rewards.records.verdict import Item, Verdict
 
 
 def noisy(slope: float, count: int = 40) -> list[tuple[float, float]]:

@@ -16,7 +16,7 @@ from adjudge.engine.errors import RemoteError
 from adjudge.engine.remote.remote_engine import RemoteEngine
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.scalar import ScalarJudge
-from adjudge.rewards.verdict import Item, Pair
+from adjudge.rewards.records.verdict import Item, Pair
 from tests.engine.http.serving import MODEL, Served, error_of, served
 from tests.engine.reward_models import change_before_first_step, save_reward_model, save_two_adapters
 

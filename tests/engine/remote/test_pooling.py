@@ -14,7 +14,7 @@ from adjudge.engine.errors import RemoteError
 from adjudge.rewards.judges.debate import DebateJudge
 from adjudge.rewards.judges.retrieval import EngineEmbedder, Index
 from adjudge.rewards.judges.scalar import ScalarJudge
-from adjudge.rewards.verdict import Example, Item
+from adjudge.rewards.records.verdict import Example, Item
 from tests.engine.remote.conftest import Open
 from tests.engine.remote.peer import KINDS, breaks_off, hangs, says
 

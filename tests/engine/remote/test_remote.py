@@ -21,7 +21,7 @@ from adjudge.engine.remote.questions import ReadJob
 from adjudge.engine.text.labels import LabelSet, Read, Spelling
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.judges.aspects import HANNA
-from adjudge.rewards.verdict import Pair
+from adjudge.rewards.records.verdict import Pair
 from tests.engine.remote.conftest import VARIED, Open
 from tests.engine.remote.peer import KINDS
 from tests.engine.tiny import DIGITS, TINY

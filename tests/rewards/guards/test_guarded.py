@@ -15,9 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.gated import Gated
-from adjudge.rewards.gates import FormatReward
-from adjudge.rewards.group import Group
+from adjudge.rewards.engines.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.guards.canary import Canary, CanaryGuard, read_canaries
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import Guard, GuardTripped
@@ -25,12 +23,14 @@ from adjudge.rewards.guards.guarded import STANDARD, Guarded, GuardedState
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
-from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.judge_rewards.judge_reward import JudgeReward
 from adjudge.rewards.judges.aspects import HANNA
-from adjudge.rewards.layer import learning
+from adjudge.rewards.parts.gated import Gated
+from adjudge.rewards.parts.gates import FormatReward
+from adjudge.rewards.parts.layer import learning
+from adjudge.rewards.parts.section_reward import SectionReward
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward, checked
-from adjudge.rewards.section_reward import SectionReward
-from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.trainers.scoring import Scorer
 from adjudge.rewards.words import count_words
 from tests.rewards.guards.made_reward import CANARIES, Made, of_words, rank, rewarded

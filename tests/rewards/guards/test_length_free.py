@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.combining import WeightedSum
-from adjudge.rewards.function_reward import FunctionReward
-from adjudge.rewards.gated import Gated
-from adjudge.rewards.gates import FormatReward, LengthReward
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree, LengthState
-from adjudge.rewards.section_reward import SectionReward
+from adjudge.rewards.parts.combining import WeightedSum
+from adjudge.rewards.parts.function_reward import FunctionReward
+from adjudge.rewards.parts.gated import Gated
+from adjudge.rewards.parts.gates import FormatReward, LengthReward
+from adjudge.rewards.parts.section_reward import SectionReward
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.trainers.measures import logged
 from adjudge.rewards.words import count_words
 from tests.rewards.guards.made_reward import Made, of_words

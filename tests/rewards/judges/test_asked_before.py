@@ -14,7 +14,7 @@ from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.pointwise import PointwiseJudge, PointwisePairJudge
 from adjudge.rewards.judges.tree import TreeJudge
-from adjudge.rewards.verdict import Item, Pair
+from adjudge.rewards.records.verdict import Item, Pair
 from tests.rewards.scripted import ScriptedEngine
 
 STYLE, WIT, PACE = Aspect("style", "How is it written?"), Aspect("wit", "Is it witty?"), Aspect("pace", "Is it slow?")

@@ -13,7 +13,7 @@ from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.debate import AGENTS
 from adjudge.rewards.judges.judge import WINDOW
 from adjudge.rewards.judges.principle import GOOD
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.verdict import Item
 from tests.engine.reference import next_logprobs, open_reference
 from tests.rewards.debating import EXAMPLES, ITEMS, WIDE, Rulings, agent_of, index, judge_of, weights
 from tests.rewards.scripted import ScriptedEngine

@@ -8,14 +8,14 @@ import pytest
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
+from adjudge.rewards.engines.specification import JudgeSpec
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.ensemble import accompanied, ensemble
 from adjudge.rewards.judges.ensemble_judge import EnsembleJudge
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.pointwise import PointwisePairJudge
-from adjudge.rewards.specification import JudgeSpec
-from adjudge.rewards.verdict import Item, Pair
+from adjudge.rewards.records.verdict import Item, Pair
 from tests.rewards.scripted import ScriptedEngine
 
 ITEMS = [Item(prompt=f"Prompt {n}.", response=f"Story number {n}.", id=f"s{n}") for n in range(5)]

@@ -21,12 +21,12 @@ from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.personal import PersonalJudge
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.judges.retrieval import EngineEmbedder
-from adjudge.rewards.judges.rubric import Criterion, Rubric
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.judges.scalar import ScalarJudge
 from adjudge.rewards.judges.tournament import Tournament
 from adjudge.rewards.judges.tree import TreeJudge
-from adjudge.rewards.verdict import Item, Pair, Verdict
+from adjudge.rewards.records.rubric import Criterion, Rubric
+from adjudge.rewards.records.verdict import Item, Pair, Verdict
 from tests.rewards.written_judges import WrittenJudge, WrittenPairJudge
 
 TINY = "dummy:tiny-llama"

@@ -21,9 +21,9 @@ from adjudge.rewards.judges.asking import Answer
 from adjudge.rewards.judges.aspects import HANNA, Aspect
 from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.verdict import Pair, PairVerdict
-from adjudge.rewards.wire import pair_of
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.verdict import Pair, PairVerdict
+from adjudge.rewards.records.wire import pair_of
 from tests.engine.reference import next_logprobs, open_reference
 from tests.jsonl import read_lines
 

@@ -23,7 +23,7 @@ from adjudge.rewards.judges.asking import Answer
 from adjudge.rewards.judges.aspects import HANNA, Aspect
 from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.verdict import Pair, PairVerdict
+from adjudge.rewards.records.verdict import Pair, PairVerdict
 from tests.engine.remote.peer import Peer
 from tests.rewards.scripted import Grade, Script, ScriptedEngine
 

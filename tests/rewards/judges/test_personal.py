@@ -24,7 +24,7 @@ from adjudge.rewards.judges.personal import (
     last_reviews,
 )
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.verdict import Comparison, Item, Pair, PairVerdict, Part, Review
+from adjudge.rewards.records.verdict import Comparison, Item, Pair, PairVerdict, Part, Review
 from tests.engine.reference import next_logprobs, open_reference
 from tests.rewards.judges.company import assert_same_in_any_company
 from tests.rewards.scripted import ScriptedEngine

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
-from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.aspects import HANNA
 from adjudge.rewards.judges.pairing import Kind
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.preference import sigmoid
 from adjudge.rewards.judges.tournament import Ranking, Tournament
-from adjudge.rewards.verdict import Pair, PairVerdict
+from adjudge.rewards.records.group import Group, GroupVerdict
+from adjudge.rewards.records.verdict import Pair, PairVerdict
 
 
 class MadeUpJudge:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from threading import Event
 from typing import Any
 
-from adjudge.rewards.group import Group
+from adjudge.rewards.engines.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.guards.guard import GuardTripped
-from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.judge_rewards.judge_reward import JudgeReward
 from adjudge.rewards.judges.aspects import STORYER
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
-from adjudge.rewards.specification import EngineSpec, JudgeSpec
 
 
 class Relative(Reward):

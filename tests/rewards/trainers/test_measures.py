@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from adjudge.rewards.group import Group
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.measures import REASONS, length_slope, logged
 

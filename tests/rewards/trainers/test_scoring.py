@@ -12,15 +12,15 @@ import pytest
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NoServer, NotServing, RemoteError
 from adjudge.engine.face import Stats
 from adjudge.engine.waiting import overdue
-from adjudge.rewards.colocated import Colocated
-from adjudge.rewards.gated import Gated
-from adjudge.rewards.group import Group
+from adjudge.rewards.engines.colocated import Colocated
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import Guard
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
+from adjudge.rewards.parts.gated import Gated
+from adjudge.rewards.parts.section_reward import SectionReward
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
-from adjudge.rewards.section_reward import SectionReward
 from adjudge.rewards.trainers.scoring import Scorer
 from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, Waiting, fails_on_second
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.combining import WeightedSum
-from adjudge.rewards.function_reward import FunctionReward
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
-from adjudge.rewards.layer import learning
+from adjudge.rewards.parts.combining import WeightedSum
+from adjudge.rewards.parts.function_reward import FunctionReward
+from adjudge.rewards.parts.layer import learning
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.trl import AsyncTrlReward, TrlReward, for_trl
 from tests.rewards.trainers.processes import PROMPTS, STORIES, no_time_for

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from adjudge.rewards.verdict import Verdict
+from adjudge.rewards.records.verdict import Verdict
 from adjudge.training.curate.label_agreement import compare_labels
 
 

@@ -21,7 +21,7 @@ from adjudge.engine.models import dummy
 from adjudge.engine.models.sources import open_source, resolve
 from adjudge.engine.text.prompt import Message, Prompt
 from adjudge.engine.text.tokenizer import Tokenizer
-from adjudge.rewards.specification import EngineSpec
+from adjudge.rewards.engines.specification import EngineSpec
 from adjudge.training.grpo import grpo
 from adjudge.training.grpo.grpo import train_grpo
 from adjudge.training.grpo.replay import replay_rewards

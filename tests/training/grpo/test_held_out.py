@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra train")
 
 
-from adjudge.rewards.group import Group
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.training.grpo.grpo import HELD_OUT_BATCH, held_out_batch, train_grpo, weigh
 from adjudge.training.reward_log import read_rewards

@@ -10,7 +10,7 @@ pytest.importorskip("trl", reason="needs the extra train")
 
 from adjudge.engine.engine import Engine
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.references import DynamicReference
+from adjudge.rewards.judge_rewards.references import DynamicReference
 from adjudge.rewards.trainers.processes import Result
 from adjudge.training.grpo import preparing
 from adjudge.training.grpo.grpo import train_grpo

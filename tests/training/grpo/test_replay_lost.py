@@ -22,9 +22,9 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.score import Score
 from adjudge.engine.text.prompt import Prompt
-from adjudge.rewards import specification
+from adjudge.rewards.engines import specification
+from adjudge.rewards.engines.specification import EngineSpec, without_models
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.specification import EngineSpec, without_models
 from adjudge.rewards.trainers.trl import for_trl
 from adjudge.training.grpo.replay import Replayed, replay_rewards
 from adjudge.training.grpo.reward_recipe import RewardRecipe

@@ -7,14 +7,14 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
-from adjudge.rewards import judged
-from adjudge.rewards.gated import Gated
-from adjudge.rewards.group import Group
+from adjudge.rewards.engines.specification import JudgeSpec
+from adjudge.rewards.judge_rewards import judged
+from adjudge.rewards.judge_rewards.story_reward import StoryReward
+from adjudge.rewards.judge_rewards.tournament_reward import TournamentReward
+from adjudge.rewards.parts.gated import Gated
+from adjudge.rewards.records.group import Group
+from adjudge.rewards.records.rows import Row
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.rows import Row
-from adjudge.rewards.specification import JudgeSpec
-from adjudge.rewards.story_reward import StoryReward
-from adjudge.rewards.tournament_reward import TournamentReward
 from adjudge.training.grpo.reward_parts import Engine
 from tests.training.runs import tiny_recipe
 
