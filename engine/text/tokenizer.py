@@ -208,7 +208,7 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, special tokens included."""
-        return str(self.inner.decode(list(ids), skip_special_tokens=False))
+        return self._trusted.decode(list(ids), skip_special_tokens=False)  # without a tokenizer's own clean-up
 
     def decode_on(self, ids: Sequence[int]) -> str:
         """The text of token ids that go on from others: with the space that stands first in it, where one does."""

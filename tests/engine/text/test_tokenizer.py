@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, models, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as BackendTokenizer
 from transformers import PreTrainedTokenizerFast
 
@@ -177,6 +177,15 @@ def test_a_plain_string_begins_as_the_model_expects_and_is_untrusted(tiny: Token
     with_bos = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<|endoftext|>"))
     assert with_bos.prompt("ab") == (256, 97, 98)
     assert with_bos.prompt(with_bos.chat([Message("user", Prompt.template("ab"))])) == (256, *b"ab\n\n")
+
+
+def test_decoding_leaves_a_text_as_it_is_where_a_tokenizer_would_clean_it_up() -> None:
+    pieces = [("<unk>", 0.0), ("</s>", 0.0), ("▁a", -1.0), ("▁.", -2.0), ("▁b", -1.0)]
+    backend = BackendTokenizer(models.Unigram(pieces, unk_id=0))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    how: dict[str, Any] = {"unk_token": "<unk>", "eos_token": "</s>", "clean_up_tokenization_spaces": True}
+    tokenizer = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, **how))
+    assert tokenizer.decode(tokenizer.encode("a . b", False)) == "a . b"
 
 
 def test_a_slow_tokenizer_is_refused() -> None:
