@@ -104,7 +104,7 @@ class Engine(EngineFace):
             max_batch_tokens = CPU_BATCH_TOKENS if where.type == "cpu" else GPU_BATCH_TOKENS
         at_least(1, max_batch_tokens=max_batch_tokens)
         super().__init__(Tokenizer(opened.tokenizer, opened.model.get_input_embeddings().num_embeddings))
-        self.name, self.fingerprint = name, fingerprint
+        self.name, self.fingerprint = name, self.tokenizer.fingerprint_of(fingerprint)
         self._base = Base(name, fingerprint)
         self.dtype = str(opened.model.dtype).removeprefix("torch.")
         self.end_ids = end_ids(opened.model, opened.tokenizer)

@@ -105,6 +105,7 @@ class RemoteEngine(EngineFace):
             raise
         if tokenizer is not None:
             self.fingerprint = digest(self.fingerprint, self.tokenizer.fingerprint)
+        self.fingerprint = self.tokenizer.fingerprint_of(self.fingerprint)
         self._able: set[Pooling] = set()
 
     def _meet(self, card: ModelCard, kind: Kind, max_context: int | None, top_logprobs: int) -> None:

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from operator import index
 from threading import Lock
 from typing import Any
 
 from tokenizers import Tokenizer as BackendTokenizer
+from tokenizers import decoders
 
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import ModelUnsupported, PromptError
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.text.chat_template import ChatTemplate
 from adjudge.engine.text.prompt import Message, Prompt, Segment, mark_data, place_data
+from adjudge.engine.text.signs import ids_of, is_sign, without_signs
 from adjudge.engine.threads.forked import Renewed
 from adjudge.engine.tokens import Tokens
 from adjudge.engine.waiting import check_wanted
 
 _LONE = re.compile("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]")
 """A surrogate without its other half. Python's own decoder takes a second for a million of them."""
-
-BLANKS = " \t\r\n\u2581"
-"""Runs of these are added tokens of some vocabularies; they mean nothing but themselves."""
 
 ELLIPSIS = "\n[...]\n"
 """Stands where the middle of a text was cut out."""
@@ -38,20 +37,12 @@ memory of a text, and half a minute for ten megabytes of some. Tokens do not rea
 PIECE = 1 << 16
 NEAR = 1 << 12
 """Characters of a piece, and of its end in which a blank is looked for."""
-
-
-def is_sign(token: Mapping[str, Any]) -> bool:
-    """Whether an added token, as a fast tokenizer's JSON has it, is no piece of text but a sign of the model's own."""
-    return bool(token["special"] or token["content"].strip(BLANKS))
-
-
-def ids_of(tokenizer: Any) -> int:
-    """How far its tokens' ids go, the last one's and one more: some tokenizers leave ids out, and have fewer tokens."""
-    return 1 + int(max(tokenizer.get_vocab().values()))
+LATER = "-2"
+"""Ends the fingerprints of weights whose tokenizer gives other tokens than it gave before."""
 
 
 class Tokenizer:
-    """A transformers fast tokenizer, with a second one beside it that knows no added tokens, for untrusted text.
+    """A transformers fast tokenizer, with a second one beside it that knows none of its signs, for untrusted text.
 
     `rows` is how many tokens the model has embeddings of, where that is known: some tokenizers know more. A `bytewise`
     one decodes each byte whatever stands before it.
@@ -64,29 +55,32 @@ class Tokenizer:
                 f"{type(tokenizer).__name__} has no fast (tokenizer.json) form, which safe prompts rest on: save one"
                 " with AutoTokenizer.from_pretrained(…, use_fast=True).save_pretrained(…)"
             )
-        plain = json.loads(backend.to_str())
-        added = plain["added_tokens"]
-        plain.update(added_tokens=[], truncation=None, padding=None)
+        added = backend.get_added_tokens_decoder()
         self.inner = tokenizer
-        self.vocab_size = ids_of(tokenizer) if rows is None else min(rows, ids_of(tokenizer))
+        known = ids_of(tokenizer)
+        self.vocab_size = known if rows is None else min(rows, known)
         self._trusted = BackendTokenizer.from_str(backend.to_str())
         self._trusted.no_truncation()
-        self._plain = BackendTokenizer.from_str(json.dumps(plain))
-        special = {token["id"] for token in added if is_sign(token)}
-        self._special = frozenset(special)
+        self._plain = BackendTokenizer.from_str(without_signs(tokenizer))
+        self._special = frozenset(token for token, one in added.items() if is_sign(one.content, one.special))
         unknown = {tokenizer.unk_token_id} - {tokenizer.bos_token_id, tokenizer.eos_token_id}
-        self._powerful = frozenset(special - unknown)  # what stands for a character that it does not know has no power
+        self._powerful = self._special - unknown  # what stands for a character that it does not know has no power
         self._bos = _leading_ids(tokenizer)
         self._template = ChatTemplate(tokenizer, self.decode(self._bos))
         self._kept, self._kept_few = (lru_cache(maxsize=count)(self._encode) for count in (512, 4))
         self._reading = Renewed(Lock)  # one long text at a time
-        self.bytewise = (plain["decoder"] or {}).get("type") == "ByteLevel"
+        self.bytewise = isinstance(backend.decoder, decoders.ByteLevel)
         self._before = () if self.bytewise else self.encode("a", False)[-1:]  # others take the first space away
+        self._is_later = len(self._special) < len(added)
 
     @property
     def fingerprint(self) -> str:
         """64 hex digits that change with its tokens and with the template of its chats."""
         return digest(self._trusted.to_str(), json.dumps(getattr(self.inner, "chat_template", None)))
+
+    def fingerprint_of(self, weights: str) -> str:
+        """The fingerprint of weights that are asked in its tokens, which keeps answers apart from those to others."""
+        return weights + LATER if self._is_later and not weights.endswith(LATER) else weights
 
     def encode(self, text: str, trusted: bool, most: int | None = None) -> Tokens:
         """The tokens of a text, and nothing before or after them; see `Segment` for `trusted`.

@@ -25,8 +25,9 @@ from adjudge.engine.models import dummy
 from adjudge.engine.models.dummy import tiny_config
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.text import grammar_trial
-from adjudge.engine.text.grammar import SIGN, Grammars, _takes_too_much
+from adjudge.engine.text.grammar import Grammars, _takes_too_much
 from adjudge.engine.text.prompt import Message, Prompt
+from adjudge.engine.text.signs import SIGN
 from tests.engine.text.schemas import IMPOSSIBLE
 from tests.engine.tiny import TINY, message
 
