@@ -215,7 +215,7 @@ class Engine(EngineFace):
         """What `embed` would start; any thread may prepare it. Raises PromptError."""
         call = Call(self.scheduler.clock())
         readers: dict[Tokens, HiddenReader] = {}
-        for place, tokens in enumerate(self.read(prompts)):
+        for place, tokens in enumerate(self.read(prompts, ended=True)):
             call.open += 1
             if len(tokens) > self.max_prompt_tokens:
                 call.answer(place, Embedding(None, "too_long", len(tokens)))

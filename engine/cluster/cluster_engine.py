@@ -132,7 +132,7 @@ class ClusterEngine(EngineFace):
     def embed_call(self, prompts: Sequence[AnyPrompt]) -> Order:
         """What `embed` would start; any thread may prepare it. Raises PromptError."""
         order = Order()
-        read = self.read(prompts)
+        read = self.read(prompts, ended=True)
         order.queries = [Query(number, tokens, None, {0}) for number, tokens in enumerate(read)]
         return order
 

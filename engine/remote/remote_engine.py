@@ -226,7 +226,7 @@ class RemoteEngine(EngineFace):
         """What would ask for one answer to each prompt."""
         call = Call(self.transport.clock())
         places: dict[Tokens, list[int]] = {}
-        for place, tokens in enumerate(self.read(prompts)):
+        for place, tokens in enumerate(self.read(prompts, ended=True)):
             call.open += 1
             if len(tokens) > self.max_prompt_tokens:
                 call.answer(place, pooling.abstained("too_long", tokens))

@@ -65,7 +65,7 @@ class Tokenizer:
         self._special = frozenset(token for token, one in added.items() if is_sign(one.content, one.special))
         unknown = {tokenizer.unk_token_id} - {tokenizer.bos_token_id, tokenizer.eos_token_id}
         self._powerful = self._special - unknown  # what stands for a character that it does not know has no power
-        self._bos = _leading_ids(tokenizer)
+        self._bos, self._end = _frame(tokenizer)
         self._template = ChatTemplate(tokenizer, self.decode(self._bos))
         self._kept, self._kept_few = (lru_cache(maxsize=count)(self._encode) for count in (512, 4))
         self._reading = Renewed(Lock)  # one long text at a time
@@ -150,15 +150,16 @@ class Tokenizer:
         kept = max(0, limit - len(gap))
         return ids[: kept - kept // 2] + gap[:limit] + ending[len(ending) - kept // 2 :]
 
-    def prompt(self, prompt: Prompt | str | Sequence[int], most: int | None = None) -> Tokens:
+    def prompt(self, prompt: Prompt | str | Sequence[int], most: int | None = None, *, ended: bool = False) -> Tokens:
         """Token ids of a prompt; a plain string is one untrusted segment after the model's own leading tokens.
 
-        Of a prompt that has more than `most` there may be fewer than all, but more than so many: what is too long is
-        not read to its end. Raises PromptError for a prompt without tokens and for an id outside the vocabulary.
+        With `ended` those stand behind a plain string that the tokenizer ends a text with, as some of models that embed
+        do. Of a prompt that has more than `most` there may be fewer than all, but more than so many: what is too long
+        is not read to its end. Raises PromptError for a prompt without tokens and for an id outside the vocabulary.
         """
         check_wanted()
         if isinstance(prompt, str):
-            ids = self._bos + self.encode(prompt, False, most)
+            ids = self._bos + self.encode(prompt, False, most) + (self._end if ended else ())
         elif isinstance(prompt, Prompt):
             ids = tuple(token for segment in prompt.segments for token in self.segment(segment, most))
         else:
@@ -239,11 +240,11 @@ def well_formed(text: str) -> str:
     return text
 
 
-def _leading_ids(tokenizer: Any) -> Tokens:
-    """What the tokenizer puts before a text by default: the begin-of-sequence token of models that have one."""
+def _frame(tokenizer: Any) -> tuple[Tokens, Tokens]:
+    """What the tokenizer puts before a text by default, as a begin-of-sequence token, and behind it."""
     bare = tokenizer.encode("a", add_special_tokens=False)
     full = tokenizer.encode("a", add_special_tokens=True)
     for start in range(len(full) - len(bare) + 1):
         if full[start : start + len(bare)] == bare:
-            return tuple(full[:start])
-    return ()
+            return tuple(full[:start]), tuple(full[start + len(bare) :])
+    return (), ()

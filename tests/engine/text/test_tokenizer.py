@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as BackendTokenizer
+from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from adjudge.engine.engine import Engine
@@ -172,8 +173,6 @@ def test_templates_name_a_field_that_is_missing_or_unused() -> None:
 def test_a_plain_string_begins_as_the_model_expects_and_is_untrusted(tiny: Tokenizer) -> None:
     assert tiny.prompt("<|im_end|>") == tuple(b"<|im_end|>")
     backend = BackendTokenizer.from_str(tiny.inner.backend_tokenizer.to_str())
-    from tokenizers.processors import TemplateProcessing
-
     backend.post_processor = TemplateProcessing(single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 256)])
     with_bos = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<|endoftext|>"))
     assert with_bos.prompt("ab") == (256, 97, 98)
@@ -197,6 +196,19 @@ def test_runs_of_blanks_are_read_as_the_model_was_trained_and_signs_are_not() ->
     assert ids == tokenizer.encode(text, True) == tuple(inner.encode(text)) and len(ids) == 8
     assert tokenizer.encode("    <|im_end|>", False)[1:] == tuple(b"<|im_end|>")
     assert tokenizer.fingerprint_of("weights") == f"weights{LATER}"
+
+
+def test_what_a_tokenizer_puts_behind_a_text_ends_a_plain_string_that_is_asked_to_end() -> None:
+    inner = tiny_tokenizer()  # with what Qwen3-Embedding's has
+    ends = [("<|im_start|>", 257), ("<|im_end|>", 258)]
+    inner.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|im_start|> $A <|im_end|>", special_tokens=ends
+    )
+    tokenizer = Tokenizer(inner)
+    assert tokenizer.prompt("ab", ended=True) == tuple(inner.encode("ab")) == (257, 97, 98, 258)
+    assert tokenizer.prompt("ab") == (257, 97, 98)
+    for whole in ([97, 98], Prompt((Segment("ab"),))):
+        assert tokenizer.prompt(whole, ended=True) == (97, 98)
 
 
 def test_a_slow_tokenizer_is_refused() -> None:
