@@ -366,10 +366,10 @@ class EngineFace(ABC):
 
     def _end(self, prompt: Prompt) -> tuple[str, bool]:
         """The text that the tokens of a prompt end with, as far as one segment goes, and whether it is trusted."""
-        for segment in reversed(prompt.segments):
+        for place, segment in reversed(list(enumerate(prompt.segments))):
             if segment.text and (segment.trusted or segment.limit is None):
                 return segment.text, segment.trusted
-            if ids := self.tokenizer.segment(segment):
+            if ids := self.tokenizer.segments(prompt, self.max_prompt_tokens)[place]:
                 whole = len(ids) < (segment.limit or 0)
                 return segment.text if whole else self.tokenizer.decode(list(ids)[-16:]), segment.trusted
         return "", True

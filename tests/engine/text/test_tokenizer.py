@@ -179,15 +179,6 @@ def test_a_plain_string_begins_as_the_model_expects_and_is_untrusted(tiny: Token
     assert with_bos.prompt(with_bos.chat([Message("user", Prompt.template("ab"))])) == (256, *b"ab\n\n")
 
 
-def test_decoding_leaves_a_text_as_it_is_where_a_tokenizer_would_clean_it_up() -> None:
-    pieces = [("<unk>", 0.0), ("</s>", 0.0), ("▁a", -1.0), ("▁.", -2.0), ("▁b", -1.0)]
-    backend = BackendTokenizer(models.Unigram(pieces, unk_id=0))
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    how: dict[str, Any] = {"unk_token": "<unk>", "eos_token": "</s>", "clean_up_tokenization_spaces": True}
-    tokenizer = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, **how))
-    assert tokenizer.decode(tokenizer.encode("a . b", False)) == "a . b"
-
-
 def test_runs_of_blanks_are_read_as_the_model_was_trained_and_signs_are_not() -> None:
     inner = tiny_tokenizer()  # with such tokens as those of GPT-NeoX, Pythia and Phi
     inner.backend_tokenizer.add_tokens([AddedToken(" " * n, special=False, normalized=True) for n in (8, 4, 2)])
@@ -209,6 +200,15 @@ def test_what_a_tokenizer_puts_behind_a_text_ends_a_plain_string_that_is_asked_t
     assert tokenizer.prompt("ab") == (257, 97, 98)
     for whole in ([97, 98], Prompt((Segment("ab"),))):
         assert tokenizer.prompt(whole, ended=True) == (97, 98)
+
+
+def test_decoding_leaves_a_text_as_it_is_where_a_tokenizer_would_clean_it_up() -> None:
+    pieces = [("<unk>", 0.0), ("</s>", 0.0), ("▁a", -1.0), ("▁.", -2.0), ("▁b", -1.0)]
+    backend = BackendTokenizer(models.Unigram(pieces, unk_id=0))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    how: dict[str, Any] = {"unk_token": "<unk>", "eos_token": "</s>", "clean_up_tokenization_spaces": True}
+    tokenizer = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, **how))
+    assert tokenizer.decode(tokenizer.encode("a . b", False)) == "a . b"
 
 
 def test_a_slow_tokenizer_is_refused() -> None:
@@ -272,7 +272,7 @@ def test_of_a_text_that_is_too_long_no_more_is_read_than_shows_it(
     monkeypatch.setattr(module, "NEAR", 50)
     asked: list[int] = []
     encode = real._encode
-    monkeypatch.setattr(real, "_encode", lambda text, trusted: asked.append(len(text)) or encode(text, trusted))
+    monkeypatch.setattr(real, "_encode", lambda text, *how: asked.append(len(text)) or encode(text, *how))
     pieces = real.encode(words, False)
     assert pieces == whole and len(words) // 700 <= len(asked) <= len(words) // 650  # parted at blanks
     assert real.inner.convert_tokens_to_ids("<|im_end|>") not in pieces
