@@ -104,7 +104,7 @@ class Engine(EngineFace):
             max_batch_tokens = CPU_BATCH_TOKENS if where.type == "cpu" else GPU_BATCH_TOKENS
         at_least(1, max_batch_tokens=max_batch_tokens)
         super().__init__(Tokenizer(opened.tokenizer, opened.model.get_input_embeddings().num_embeddings))
-        self.name, self.fingerprint = name, fingerprint
+        self.name, self.fingerprint = name, self.tokenizer.fingerprint_of(fingerprint)
         self._base = Base(name, fingerprint)
         self.dtype = str(opened.model.dtype).removeprefix("torch.")
         self.end_ids = end_ids(opened.model, opened.tokenizer)
@@ -215,7 +215,7 @@ class Engine(EngineFace):
         """What `embed` would start; any thread may prepare it. Raises PromptError."""
         call = Call(self.scheduler.clock())
         readers: dict[Tokens, HiddenReader] = {}
-        for place, tokens in enumerate(self.read(prompts)):
+        for place, tokens in enumerate(self.read(prompts, ended=True)):
             call.open += 1
             if len(tokens) > self.max_prompt_tokens:
                 call.answer(place, Embedding(None, "too_long", len(tokens)))

@@ -210,6 +210,7 @@ class EngineFace(ABC):
     ) -> list[Embedding]:
         """The hidden state, after the model's final norm, of each prompt's last token.
 
+        A plain string stands as the model's tokenizer has it by default, with what that puts before it and behind it.
         What does not fit has the reason "too_long", an overflow "non_finite", what is not done within `timeout` seconds
         "timeout"; on an engine that cannot read hidden states every prompt has the reason "unsupported". Raises
         PromptError and QueueFull before anything is computed.
@@ -310,8 +311,11 @@ class EngineFace(ABC):
             for ids, prompt, one in zip(tokens, prompts, sets, strict=True)
         ]
 
-    def read(self, prompts: Sequence[AnyPrompt]) -> list[Tokens]:
-        """Every prompt as tokens, one that is certainly too long only in part; raises PromptError with its place."""
+    def read(self, prompts: Sequence[AnyPrompt], *, ended: bool = False) -> list[Tokens]:
+        """Every prompt as tokens, one that is certainly too long only in part; raises PromptError with its place.
+
+        With `ended` a plain string ends as the model's tokenizer ends a text, for what is read at its last token.
+        """
         if isinstance(prompts, str | Prompt):
             raise PromptError("one prompt is given for a list of them: put it in brackets, [prompt]")
         if not isinstance(prompts, Sized):
@@ -319,7 +323,7 @@ class EngineFace(ABC):
         tokens = []
         for place, prompt in enumerate(prompts):
             try:
-                tokens.append(self.tokenizer.prompt(prompt, self.max_prompt_tokens))
+                tokens.append(self.tokenizer.prompt(prompt, self.max_prompt_tokens, ended=ended))
             except PromptError as error:
                 error.place = place if len(prompts) > 1 else None
                 raise
@@ -346,7 +350,7 @@ class EngineFace(ABC):
         self.require_rewards()
         head = self.reward_head
         assert head is not None
-        return head.read_parts(self.read(prompts))
+        return head.read_parts(self.read(prompts, ended=True))
 
     def _compile(self, prompt: AnyPrompt, labels: AnyLabels) -> LabelSet:
         """Labels in the context of the prompt's last characters, compiled once for each such context."""
@@ -362,10 +366,10 @@ class EngineFace(ABC):
 
     def _end(self, prompt: Prompt) -> tuple[str, bool]:
         """The text that the tokens of a prompt end with, as far as one segment goes, and whether it is trusted."""
-        for segment in reversed(prompt.segments):
+        for place, segment in reversed(list(enumerate(prompt.segments))):
             if segment.text and (segment.trusted or segment.limit is None):
                 return segment.text, segment.trusted
-            if ids := self.tokenizer.segment(segment):
+            if ids := self.tokenizer.segments(prompt, self.max_prompt_tokens)[place]:
                 whole = len(ids) < (segment.limit or 0)
                 return segment.text if whole else self.tokenizer.decode(list(ids)[-16:]), segment.trusted
         return "", True

@@ -164,7 +164,7 @@ class OpenAIProtocol(Protocol):
 
     def written(self, choice: Choice, tokens: Tokens, sampling: Sampling) -> Text:
         """One text."""
-        return Text(choice.text, self.tokenizer.encode(choice.text, False), _end(choice))
+        return Text(choice.text, self.tokenizer.encode(choice.text, False, after=tokens), _end(choice))
 
     def alternatives(self, top: dict[str, float | None]) -> dict[int | None, float]:
         """Log-probabilities by token id; None for those of which only a text is known that several tokens share."""

@@ -53,6 +53,12 @@ def classified(site: Served, **body: Any) -> dict[str, Any]:
     return answer
 
 
+def test_a_text_ends_as_the_models_tokenizer_ends_it(judged: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    [ended] = classified(judged, input=[65, 66, 258])["data"]
+    monkeypatch.setattr(judged.engine.face.tokenizer, "_end", (258,))
+    assert classified(judged, input="AB")["data"] == [ended]
+
+
 def test_rewards_are_the_engines_own_in_vllms_form(judged: Served) -> None:
     prompts = [[1, 2, 3], [4, 5], [1, 2, 3]]
     name = judged.engine.engine.name

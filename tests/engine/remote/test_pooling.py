@@ -42,6 +42,19 @@ def test_embeddings_of_every_server_point_where_the_engines_do(open_remote: Open
     assert all(isinstance(tokens, list) for body in server.bodies for tokens in body["input"])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_plain_string_is_sent_with_the_token_that_its_tokenizer_ends_a_text_with(
+    open_remote: Open, judging: Engine, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote, server = open_remote(kind, served=judging)
+    monkeypatch.setattr(remote.tokenizer, "_end", (258,))
+    remote.embed(["ab"])
+    if kind != "openai":
+        remote.reward(["ab"])
+    asked = [tokens for body in server.bodies for tokens in body.get("input") or body["input_ids"]]
+    assert asked == [[97, 98, 258]] * (1 if kind == "openai" else 2)
+
+
 @pytest.mark.parametrize("kind", ["adjudge", "vllm", "sglang"])
 def test_a_scalar_judge_gives_the_engines_verdicts_over_every_server_that_has_rewards(
     open_remote: Open, judging: Engine, kind: str
