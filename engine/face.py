@@ -253,16 +253,6 @@ class EngineFace(ABC):
             for place, completion in enumerate(completions)
         ]
 
-    def places_of_answers(
-        self, texts: Sequence[str], labels: Labels | Sequence[str], forms: Sequence[AnswerFormat]
-    ) -> list[tuple[Tokens, str] | None]:
-        """The tokens of each text before its score, and the label it wrote there, as `read_answers` would find them.
-
-        None where a text has no readable score; each text has its own form.
-        """
-        made = [Completion(0, 0, text, self.tokenizer.encode(text, False), "stop") for text in texts]
-        return find_answers(made, Labels.of(labels).labels, list(forms), self.byte_table())
-
     def close(self) -> None:  # noqa: B027 (what is loaded here goes with the last reference to it)
         """End what is under way elsewhere, and let go of it: connections, replicas."""
 

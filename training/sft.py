@@ -167,7 +167,8 @@ def _text(recipe: SftRecipe, row: Row, tokenizer: Tokenizer) -> _Text:
     prompt, response = asked(row, recipe.data), recipe.response.of(row)
     before = read_by_policy(prompt, tokenizer)
     if isinstance(prompt, str):
-        return _Text((*before, *tokenizer.encode(response, False), tokenizer.inner.eos_token_id), len(before))
+        written = tokenizer.encode(response, False, after=before)
+        return _Text((*before, *written, tokenizer.inner.eos_token_id), len(before))
     answer = Message("assistant", Prompt((Segment(response),)))
     tokens = tokenizer.prompt(tokenizer.transcript([*conversation(prompt), answer]))
     last = next((token for token in reversed(tokens) if tokenizer.decode([token]).strip()), tokens[-1])
