@@ -66,10 +66,10 @@ class Head:
 
     @property
     def gain(self) -> torch.Tensor | None:
-        """What the fused norm multiplies by [D]."""
+        """What the fused norm multiplies by [D]; a sum is in float32, as transformers adds it."""
         if self.norm_weight is None or not self.norm_offset:
             return self.norm_weight
-        return self.norm_offset + self.norm_weight
+        return self.norm_offset + self.norm_weight.float()
 
     @property
     def kernel(self) -> KernelHead:
@@ -116,7 +116,7 @@ def _take_norm(decoder: nn.Module) -> tuple[torch.Tensor | None, float, float]:
         normed = sample.float() * torch.rsqrt(sample.float().pow(2).mean(-1, keepdim=True) + eps)
         for offset in (0.0, 1.0):
             tolerance = 1e-5 if weight.dtype == torch.float32 else 2e-2
-            if torch.allclose(normed * (offset + weight).float(), expected, rtol=tolerance, atol=tolerance):
+            if torch.allclose(normed * (offset + weight.float()), expected, rtol=tolerance, atol=tolerance):
                 setattr(decoder, name, nn.Identity())
                 return weight, offset, float(eps)
     return None, 0.0, 0.0
