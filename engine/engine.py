@@ -62,7 +62,7 @@ class Engine(EngineFace):
     PEFT folder of a LoRA adapter for it. A model saved without a language-model head (a reward model, a bare decoder)
     can only embed. A `Lent` model is one in training, whose base weights are used and not copied; it is where it is,
     and what it is, and sleeping gives back the cache alone. `device` and `dtype` "auto" mean CUDA if there is one,
-    float32 on CPU and bfloat16 on GPU. `max_batch_tokens` bounds one step (default: 2048 on CPU, 8192 on GPU),
+    float32 on CPU and bfloat16 on GPU (float16 on one that has none). `max_batch_tokens` bounds one step (default: 2048 on CPU, 8192 on GPU),
     `kv_cache_gb` the cache (4 GiB on CPU, most of the memory that is free on a GPU). The cache is made when the engine
     opens, once weights and adapter are on the device, and anew when it wakes; ModelUnsupported says that it does not
     fit. `max_queue` bounds how many requests may wait (default: any number); a call that would exceed it raises
