@@ -16,8 +16,8 @@ from adjudge.engine.face import AnyPrompt
 from adjudge.engine.http.errors import at_most, blame, error_body, http_error, overflow, too_long
 from adjudge.engine.http.limits import MOST_LOGPROBS
 from adjudge.engine.http.service import AnyRequest, Service
-from adjudge.engine.http.spelling import Spelling
 from adjudge.engine.http.text_request import TextRequest, Usage
+from adjudge.engine.http.token_names import TokenNames
 from adjudge.engine.threads.worker import Piece
 
 Event = tuple[int, Completion] | Piece
@@ -133,17 +133,17 @@ def stream(
     usage: Callable[[Usage], Any] | None,
     *,
     tokens: bool,
-    spelling: Spelling,
+    token_names: TokenNames,
 ) -> Stream:
     """The deltas as `chunk` words them, the usage if it is wanted, and the end; an error on the way is an event too.
 
-    Without `tokens` those that add nothing to the text are left out. What `spelling` takes is done before.
+    Without `tokens` those that add nothing to the text are left out. What `token_names` takes is done before.
     """
 
     async def events() -> AsyncIterator[bytes]:
         try:
             if tokens:
-                await asyncio.to_thread(spelling.make_ready)  # `chunk` runs in the event loop
+                await asyncio.to_thread(token_names.make_ready)  # `chunk` runs in the event loop
             async for delta in texts.deltas():
                 if delta.text or delta.finish_reason or (tokens and delta.tokens):
                     yield _event(chunk(delta))
