@@ -33,7 +33,14 @@ import torch
 from torch import Tensor
 
 from adjudge.kernels.dispatch import kernel_backend
-from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer, check_head, check_normalizer, lay_out
+from adjudge.kernels.restricted_head_arguments import (
+    HeadWeights,
+    LabelRows,
+    Normalizer,
+    check_head,
+    check_normalizer,
+    lay_out,
+)
 from adjudge.kernels.restricted_head_torch import Scores, no_scores, torch_set_scores, vocabulary_log_sum, with_full
 from adjudge.kernels.surroundings import undisturbed
 
@@ -93,7 +100,7 @@ def restricted_logprobs(
     Raises LabelSetError (a ValueError) about labels, ValueError about other values and shapes, TypeError about dtypes.
     """
     check_normalizer(normalizer)
-    head = Head(weight_VD, norm_weight, eps, bias, softcap, temperature)
+    head = HeadWeights(weight_VD, norm_weight, eps, bias, softcap, temperature)
     check_head(hidden_ND, head)
     rows, labels = lay_out(
         hidden_ND, len(weight_VD), rows, label_ids, label_offsets, label_groups, label_values, targets
@@ -111,7 +118,7 @@ def restricted_logprobs(
     return _assembled(scores, labels)
 
 
-def _assembled(scores: Scores, labels: Labels) -> RestrictedScores:
+def _assembled(scores: Scores, labels: LabelRows) -> RestrictedScores:
     """The scores as they are handed out."""
     return RestrictedScores(
         logprobs=scores["logprobs"],

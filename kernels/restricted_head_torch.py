@@ -8,7 +8,7 @@ from torch import Tensor
 
 from adjudge.kernels.label_products import label_products
 from adjudge.kernels.linear import ROW_TILE
-from adjudge.kernels.restricted_head_arguments import Head, Labels
+from adjudge.kernels.restricted_head_arguments import HeadWeights, LabelRows
 
 # A row's bits must not depend on its neighbours. So all arithmetic of the torch path runs on tiles of one fixed shape,
 # padded where the rows run out: torch then goes the same way for a row whatever N is and wherever the row stands.
@@ -23,7 +23,7 @@ Scores = dict[str, Tensor]  # RestrictedScores by field name, as far as computed
 Rows = Tensor | range
 
 
-def torch_set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head, labels: Labels) -> Scores:
+def torch_set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: HeadWeights, labels: LabelRows) -> Scores:
     """Score the label sets alone, in tiles of rows that have equally many tokens and labels.
 
     Memory beyond the scores is that of one tile.
@@ -53,7 +53,7 @@ class _Bucket:
     label_positions_BL: Tensor
 
 
-def _buckets(labels: Labels, n: int) -> Iterator[_Bucket]:
+def _buckets(labels: LabelRows, n: int) -> Iterator[_Bucket]:
     device = labels.token_ids.device
     if labels.shared:
         tokens, places = (torch.arange(count, device=device) for count in (len(labels.token_ids), labels.label_count))
@@ -69,7 +69,9 @@ def _buckets(labels: Labels, n: int) -> Iterator[_Bucket]:
         )
 
 
-def _bucket_scores(hidden_ND: Tensor, rows: Tensor | None, head: Head, labels: Labels, bucket: _Bucket) -> Scores:
+def _bucket_scores(
+    hidden_ND: Tensor, rows: Tensor | None, head: HeadWeights, labels: LabelRows, bucket: _Bucket
+) -> Scores:
     def tile(table: Tensor, start: int) -> Tensor:
         return table if len(table) == 1 else _pad(table[start : start + _SET_TILE], _SET_TILE)
 
@@ -92,7 +94,7 @@ def _take(table: Tensor, rows: Rows) -> Tensor:
     return table[rows.start : rows.stop] if isinstance(rows, range) else table[rows]
 
 
-def final_rows(hidden_ND: Tensor, rows_T: Rows, head: Head) -> Tensor:
+def final_rows(hidden_ND: Tensor, rows_T: Rows, head: HeadWeights) -> Tensor:
     """Gather rows in float32, normed if asked, padded with rows of zeros to whole tiles."""
     x_PD = _pad(_take(hidden_ND, rows_T).float(), -(-len(rows_T) // ROW_TILE) * ROW_TILE).contiguous()
     if head.norm_weight_D is None:
@@ -105,7 +107,7 @@ def final_rows(hidden_ND: Tensor, rows_T: Rows, head: Head) -> Tensor:
     return torch.cat(normed).to(hidden_ND.dtype).float()
 
 
-def _token_logits(x_PD: Tensor, head: Head, ids_BK: Tensor) -> Tensor:
+def _token_logits(x_PD: Tensor, head: HeadWeights, ids_BK: Tensor) -> Tensor:
     """The logits [P, K] of tokens [B, K]: B is P, or 1 for all rows, or less where nobody reads the last rows."""
     if len(ids_BK) > 1:
         ids_BK = _pad(ids_BK, len(x_PD))
@@ -148,7 +150,7 @@ def _statistics(logits_TL: Tensor, values_BL: Tensor | None, finite_T: Tensor) -
     return scores
 
 
-def vocabulary_log_sum(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head) -> Tensor:
+def vocabulary_log_sum(hidden_ND: Tensor, rows: Tensor | None, n: int, head: HeadWeights) -> Tensor:
     """Log-sum-exp over the vocabulary [N]; memory beyond it is that of some rows and one chunk of the vocabulary."""
     log_sums = []
     for start in range(0, n, _ROWS_AT_ONCE):
@@ -157,7 +159,7 @@ def vocabulary_log_sum(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Hea
     return torch.cat(log_sums)[:n]
 
 
-def _log_sum(x_PD: Tensor, head: Head) -> Tensor:
+def _log_sum(x_PD: Tensor, head: HeadWeights) -> Tensor:
     """Two stages of fixed order: within chunks of the vocabulary, then over the chunks."""
     tiles = x_PD.view(-1, ROW_TILE, x_PD.shape[1])
     chunks = torch.split(head.weight_VD, _VOCABULARY_CHUNK)
@@ -178,7 +180,7 @@ def _log_sum(x_PD: Tensor, head: Head) -> Tensor:
     return log_sum.flatten()
 
 
-def with_full(scores: Scores, log_full: Tensor, labels: Labels, *, replace: bool) -> Scores:
+def with_full(scores: Scores, log_full: Tensor, labels: LabelRows, *, replace: bool) -> Scores:
     """Add what the log-sum over the vocabulary [N] tells, and make rows invalid where it is not finite."""
     n = len(log_full)
     valid = scores["valid"] & log_full.isfinite()
@@ -199,7 +201,7 @@ def with_full(scores: Scores, log_full: Tensor, labels: Labels, *, replace: bool
     return full
 
 
-def no_scores(hidden_ND: Tensor, labels: Labels) -> Scores:
+def no_scores(hidden_ND: Tensor, labels: LabelRows) -> Scores:
     """The scores of no rows at all."""
     empty = hidden_ND.new_empty(0, dtype=torch.float32)
     names = ["log_z", "best_logprob", "entropy", "margin"] + ["expected", "variance"] * (labels.values is not None)

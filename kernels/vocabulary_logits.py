@@ -7,14 +7,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from adjudge.kernels.linear import invariant_linear
-from adjudge.kernels.restricted_head_arguments import Head, check_head
+from adjudge.kernels.restricted_head_arguments import HeadWeights, check_head
 from adjudge.kernels.restricted_head_torch import final_rows
 from adjudge.kernels.surroundings import undisturbed
 
 
 @torch.no_grad()
 @undisturbed
-def vocabulary_logits(hidden_ND: Tensor, head: Head, batch_invariant: bool = False) -> Tensor:
+def vocabulary_logits(hidden_ND: Tensor, head: HeadWeights, batch_invariant: bool = False) -> Tensor:
     """Logits [N, V] of a head in float32.
 
     On CPU a row's bits do not depend on the other rows; on CUDA they are the matrix library's unless `batch_invariant`.

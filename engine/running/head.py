@@ -12,7 +12,7 @@ from torch import nn
 
 from adjudge.engine.errors import ModelUnsupported
 from adjudge.kernels import restricted_logprobs
-from adjudge.kernels.restricted_head_arguments import Head as KernelHead
+from adjudge.kernels.restricted_head_arguments import HeadWeights
 from adjudge.kernels.restricted_head_torch import final_rows
 from adjudge.kernels.vocabulary_logits import vocabulary_logits
 
@@ -72,9 +72,9 @@ class Head:
         return self.norm_offset + self.norm_weight.float()
 
     @property
-    def kernel(self) -> KernelHead:
+    def kernel(self) -> HeadWeights:
         """The same as the kernels take it."""
-        return KernelHead(self.weight, self.gain, self.eps, self.bias, self.softcap, self.temperature)
+        return HeadWeights(self.weight, self.gain, self.eps, self.bias, self.softcap, self.temperature)
 
     def normed(self, hidden_ND: torch.Tensor) -> torch.Tensor:
         """The hidden states [N, D] after the final norm, in float32; rows that overflow are NaN."""

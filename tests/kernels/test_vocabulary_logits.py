@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from adjudge.kernels.restricted_head_arguments import Head
+from adjudge.kernels.restricted_head_arguments import HeadWeights
 from adjudge.kernels.vocabulary_logits import vocabulary_logits
 from tests.kernels.restricted_cases import problem
 
@@ -13,11 +13,11 @@ DTYPES = [torch.float32, torch.bfloat16]
 
 def problem_of(
     features: str, dtype: torch.dtype, rows: int, width: int = 130, vocabulary: int = 257
-) -> tuple[torch.Tensor, Head]:
+) -> tuple[torch.Tensor, HeadWeights]:
     """Hidden states and a head."""
     made = problem((rows, width, vocabulary, 1), dtype, features)
     norm_weight, eps, bias, softcap = map(made.get, ("norm_weight", "eps", "bias", "softcap"))
-    head = Head(made["weight_VD"], norm_weight, eps or 0.0, bias, softcap, made.get("temperature", 1.0))
+    head = HeadWeights(made["weight_VD"], norm_weight, eps or 0.0, bias, softcap, made.get("temperature", 1.0))
     return made["hidden_ND"], head
 
 

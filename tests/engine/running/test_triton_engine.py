@@ -26,7 +26,7 @@ from adjudge.engine.running.decode_graphs import DecodeGraphs, Run
 from adjudge.engine.running.invariance import invariant_means
 from adjudge.engine.running.packed_decoder import PackedDecoder
 from adjudge.kernels.paged_kv import PagedBatch, PagedSequence
-from adjudge.kernels.restricted_head_arguments import Head
+from adjudge.kernels.restricted_head_arguments import HeadWeights
 from adjudge.kernels.vocabulary_logits import vocabulary_logits
 from tests.kernels.interpreter import hasten
 
@@ -128,7 +128,7 @@ def test_means_and_logits_are_told_not_to_heed_the_batch(monkeypatch: pytest.Mon
             means.extend([1] * (function is torch.Tensor.mean))
             return function(*args, **(kwargs or {}))
 
-    def logits(hidden_ND: torch.Tensor, head: Head, batch_invariant: bool) -> torch.Tensor:
+    def logits(hidden_ND: torch.Tensor, head: HeadWeights, batch_invariant: bool) -> torch.Tensor:
         told.append(batch_invariant)
         return vocabulary_logits(hidden_ND, head)
 
