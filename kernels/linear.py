@@ -58,16 +58,27 @@ def padded_rows(count: int, unit: int) -> int:
 
 
 def invariant_linear(
-    input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None = None
+    input_ND: torch.Tensor,
+    weight_VD: torch.Tensor,
+    bias_V: torch.Tensor | None = None,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """`input @ weight.T + bias`, bit-equal for a row whatever surrounds it.
 
-    Shapes: input [N, D], weight [V, D], bias [V] -> [N, V].
+    Shapes: input [N, D], weight [V, D], bias [V] -> [N, V], in the input's dtype or `dtype`, to which torch's sums come
+    rounded to the input's.
     """
     if kernel_backend(input_ND.device) == "triton":
         from adjudge.kernels.linear_triton import triton_linear
 
-        return triton_linear(input_ND, weight_VD, bias_V)
+        return triton_linear(input_ND, weight_VD, bias_V, dtype)
+    output_NV = _torch_linear(input_ND, weight_VD, bias_V)
+    return output_NV if dtype is None else output_NV.to(dtype)
+
+
+def _torch_linear(input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None) -> torch.Tensor:
+    """By oneDNN where it heeds no other rows, else in tiles."""
     outputs, width = weight_VD.shape
     kind = width, outputs, weight_VD.dtype, bias_V is not None, torch.get_num_threads()
     most = agreeing_rows(*kind)

@@ -79,7 +79,7 @@ def _bucket_scores(
     for start in range(0, len(bucket.rows_B), _SET_TILE):
         positions, places = tile(bucket.token_positions_BK, start), tile(bucket.label_positions_BL, start)
         rows_T = bucket.rows_B[start : start + _SET_TILE]
-        x_PD = final_rows(hidden_ND, rows_T if rows is None else _take(rows, rows_T), head)
+        x_PD = torch_final_rows(hidden_ND, rows_T if rows is None else _take(rows, rows_T), head)
         token_ids = labels.token_ids[positions[: len(rows_T)]]
         logits = _pad(_token_logits(x_PD, head, token_ids), _SET_TILE)
         finite = _pad(x_PD.abs().amax(-1) < torch.inf, _SET_TILE)
@@ -94,7 +94,7 @@ def _take(table: Tensor, rows: Rows) -> Tensor:
     return table[rows.start : rows.stop] if isinstance(rows, range) else table[rows]
 
 
-def final_rows(hidden_ND: Tensor, rows_T: Rows, head: HeadWeights) -> Tensor:
+def torch_final_rows(hidden_ND: Tensor, rows_T: Rows, head: HeadWeights) -> Tensor:
     """Gather rows in float32, normed if asked, padded with rows of zeros to whole tiles."""
     x_PD = _pad(_take(hidden_ND, rows_T).float(), -(-len(rows_T) // ROW_TILE) * ROW_TILE).contiguous()
     if head.norm_weight_D is None:
@@ -155,7 +155,9 @@ def vocabulary_log_sum(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Hea
     log_sums = []
     for start in range(0, n, _ROWS_AT_ONCE):
         places = range(start, min(n, start + _ROWS_AT_ONCE))
-        log_sums.append(_log_sum(final_rows(hidden_ND, places if rows is None else _take(rows, places), head), head))
+        log_sums.append(
+            _log_sum(torch_final_rows(hidden_ND, places if rows is None else _take(rows, places), head), head)
+        )
     return torch.cat(log_sums)[:n]
 
 

@@ -42,7 +42,7 @@ def triton_scores(
     if normalizer == "set":
         return _set_scores(hidden_ND, rows, n, head, labels)
     if rows is not None or head.norm_weight_D is not None:
-        hidden_ND, rows, head = _final_rows(hidden_ND, rows, n, head), None, head.without_norm()
+        hidden_ND, rows, head = triton_final_rows(hidden_ND, rows, n, head), None, head.without_norm()
     scores = _set_scores(hidden_ND, rows, n, head, labels)
     scores |= {name: torch.empty_like(scores["log_z"]) for name in ("log_mass", "mass")}
     scores["full_logprobs"] = torch.empty_like(scores["logprobs"])
@@ -117,7 +117,9 @@ def _tile(tokens: int, dtype: torch.dtype) -> dict[str, Any]:
     return {"ROWS": 32, "LABELS": labels, "WIDTH_BLOCK": 32 if narrow else 128, "num_warps": 4, "num_stages": 4}
 
 
-def _final_rows(hidden_ND: Tensor, rows: Tensor | None, n: int, head: HeadWeights) -> Tensor:
+@launcher
+def triton_final_rows(hidden_ND: Tensor, rows: Tensor | None, n: int, head: HeadWeights) -> Tensor:
+    """At least one row of contiguous `hidden_ND`, normed if asked and rounded to its dtype."""
     final_ND = hidden_ND.new_empty(n, hidden_ND.shape[1])
     final_row_kernel[(n,)](
         hidden_ND,

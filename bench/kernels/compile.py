@@ -169,3 +169,6 @@ def _layer_launches() -> Launches:
             run = partial(linear_triton.triton_linear, rows, weight, bias if biased else None)
             yield f"{what} to {outputs}{', bias' * biased}", run, (linear_triton,)
             yield what, partial(row_means_triton.row_means, rows), (row_means_triton,)
+            if dtype != torch.float32 and not biased:
+                run = partial(linear_triton.triton_linear, rows, weight, None, torch.float32)
+                yield f"{what} to {outputs}, in fp32", run, (linear_triton,)

@@ -12,8 +12,8 @@ from torch import nn
 
 from adjudge.engine.errors import ModelUnsupported
 from adjudge.kernels import restricted_logprobs
+from adjudge.kernels.final_rows import final_rows
 from adjudge.kernels.restricted_head_arguments import HeadWeights
-from adjudge.kernels.restricted_head_torch import final_rows
 from adjudge.kernels.vocabulary_logits import vocabulary_logits
 
 FINAL_NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
@@ -78,7 +78,7 @@ class Head:
 
     def normed(self, hidden_ND: torch.Tensor) -> torch.Tensor:
         """The hidden states [N, D] after the final norm, in float32; rows that overflow are NaN."""
-        return final_rows(hidden_ND, range(len(hidden_ND)), self.kernel)[: len(hidden_ND)]
+        return final_rows(hidden_ND, self.kernel).float()
 
     def vocabulary_logits(self, hidden_ND: torch.Tensor) -> torch.Tensor:
         """Logits [N, V] over the whole vocabulary in float32: for rows whose next token is sampled."""
