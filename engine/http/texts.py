@@ -42,7 +42,6 @@ class Texts:
     first: Event
     rest: AsyncIterator[Event]
     completions: list[Completion] = field(default_factory=list)
-    _sent: dict[int, tuple[int, int]] = field(default_factory=dict)  # by place: characters, tokens
 
     @property
     def usage(self) -> Usage:
@@ -56,21 +55,17 @@ class Texts:
         return sorted(self.completions, key=lambda completion: (completion.prompt, completion.sample))
 
     async def deltas(self) -> AsyncIterator[Delta]:
-        """What is added to the texts, as it comes."""
+        """What is added to the texts that are streamed, as it comes, and how they end."""
         yield self._delta(self.first)
         async for event in self.rest:
             yield self._delta(event)
 
     def _delta(self, event: Event) -> Delta:
-        place = event.place if isinstance(event, Piece) else event[0]
-        characters, tokens = self._sent.get(place, (0, 0))
         if isinstance(event, Piece):
-            delta = Delta(place, event.text, event.tokens)
-        else:  # what was held back for a stop string that did not come is in no piece
-            self.completions.append(completion := event[1])
-            delta = Delta(place, completion.text[characters:], completion.logprobs[tokens:], completion.finish_reason)
-        self._sent[place] = characters + len(delta.text), tokens + len(delta.tokens)
-        return delta
+            return Delta(event.place, event.text, event.tokens)
+        place, completion = event  # whose text has come in pieces
+        self.completions.append(completion)
+        return Delta(place, "", (), completion.finish_reason)
 
 
 async def begin(
