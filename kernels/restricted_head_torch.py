@@ -5,17 +5,26 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from adjudge.kernels.label_products import label_products
-from adjudge.kernels.linear import ROW_TILE
+from adjudge.kernels.linear import (
+    LEAST_ROWS,
+    PART,
+    PART_ROWS,
+    ROW_TILE,
+    invariant_part,
+    padded_rows,
+)
 from adjudge.kernels.restricted_head_arguments import HeadWeights, LabelRows
 
 # A row's bits must not depend on its neighbours. So all arithmetic of the torch path runs on tiles of one fixed shape,
 # padded where the rows run out: torch then goes the same way for a row whatever N is and wherever the row stands.
 _SET_TILE = 128
 _LABEL_BLOCK = 8
-_VOCABULARY_CHUNK = 2048
 _ROWS_AT_ONCE = 1024  # of the vocabulary's log-sum: enough to read the weights once for many rows
+_VOCABULARY_CHUNK = 2048
+_EVEN = 64  # numbers: rows of a multiple of these begin alike for a CPU's vectors
 
 Scores = dict[str, Tensor]  # RestrictedScores by field name, as far as computed, and "log_z" [N]: log-sum over the set
 
@@ -151,19 +160,36 @@ def _statistics(logits_TL: Tensor, values_BL: Tensor | None, finite_T: Tensor) -
 
 
 def vocabulary_log_sum(hidden_ND: Tensor, rows: Tensor | None, n: int, head: HeadWeights) -> Tensor:
-    """Log-sum-exp over the vocabulary [N]; memory beyond it is that of some rows and one chunk of the vocabulary."""
+    """Log-sum-exp over the vocabulary [N]; memory beyond it is that of some rows and one part of the vocabulary."""
+    plain = hidden_ND.device.type == "cpu" and head.weight_VD.dtype == torch.float32
+    log_sum = _log_sum if plain else _log_sum_in_tiles
     log_sums = []
     for start in range(0, n, _ROWS_AT_ONCE):
         places = range(start, min(n, start + _ROWS_AT_ONCE))
-        log_sums.append(
-            _log_sum(torch_final_rows(hidden_ND, places if rows is None else _take(rows, places), head), head)
-        )
-    return torch.cat(log_sums)[:n]
+        x_PD = torch_final_rows(hidden_ND, places if rows is None else _take(rows, places), head)
+        log_sums.append(log_sum(x_PD[: padded_rows(len(places), LEAST_ROWS)], head)[: len(places)])
+    return torch.cat(log_sums)
 
 
 def _log_sum(x_PD: Tensor, head: HeadWeights) -> Tensor:
-    """Two stages of fixed order: within chunks of the vocabulary, then over the chunks."""
-    tiles = x_PD.view(-1, ROW_TILE, x_PD.shape[1])
+    """Two stages of fixed order: within parts of the vocabulary, then over the parts."""
+    parts = torch.split(head.weight_VD, PART)
+    sums = x_PD.new_zeros(-(-len(x_PD) // ROW_TILE), len(parts), ROW_TILE)
+    for c, part_CD in enumerate(parts):  # outermost, so that its weights stay in a cache for all rows
+        short = -len(part_CD) % _EVEN
+        bias_C = None if head.bias_V is None else F.pad(head.bias_V[c * PART :][:PART].float(), (0, short))
+        for start in range(0, len(x_PD), PART_ROWS):
+            dots_BC = F.pad(invariant_part(x_PD[start : start + PART_ROWS], head.weight_VD, c), (0, short))
+            for row in range(start, start + len(dots_BC), LEAST_ROWS):
+                logits_TC = head.logits(dots_BC[row - start :][:LEAST_ROWS], bias_C)
+                logits_TC[:, len(part_CD) :] = -torch.inf
+                sums[row // ROW_TILE, c, row % ROW_TILE :][:LEAST_ROWS] = logits_TC.logsumexp(1)
+    return torch.cat([tile.logsumexp(0) for tile in sums])
+
+
+def _log_sum_in_tiles(x_PD: Tensor, head: HeadWeights) -> Tensor:
+    """The same by matmuls of one shape, for weights that are converted first, and on any device."""
+    tiles = _pad(x_PD, padded_rows(len(x_PD), ROW_TILE)).view(-1, ROW_TILE, x_PD.shape[1])
     chunks = torch.split(head.weight_VD, _VOCABULARY_CHUNK)
     sums = x_PD.new_empty(len(tiles), len(chunks), ROW_TILE)
     for c, chunk in enumerate(chunks):  # outermost, so that a chunk of weights stays in the cache for all rows

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from adjudge.kernels.dispatch import kernel_backend
 from adjudge.kernels.final_rows import final_rows
-from adjudge.kernels.linear import invariant_linear
+from adjudge.kernels.linear import PART, invariant_linear, invariant_part
 from adjudge.kernels.restricted_head_arguments import HeadWeights, check_head
 from adjudge.kernels.surroundings import undisturbed
 
@@ -22,7 +23,10 @@ def vocabulary_logits(hidden_ND: Tensor, head: HeadWeights, batch_invariant: boo
     """
     check_head(hidden_ND, head)
     x_ND, bias_V = final_rows(hidden_ND, head), None if head.bias_V is None else head.bias_V.float()
-    if batch_invariant or hidden_ND.device.type == "cpu":
+    if hidden_ND.device.type == "cpu" and kernel_backend(hidden_ND.device) == "torch":
+        parts = range(-(-len(head.weight_VD) // PART))
+        dots_NV = torch.cat([invariant_part(x_ND, head.weight_VD, part) for part in parts], 1).float()
+    elif batch_invariant or hidden_ND.device.type == "cpu":
         dots_NV = invariant_linear(x_ND, head.weight_VD, dtype=torch.float32)
     else:
         dots_NV = torch.mm(x_ND, head.weight_VD.t(), out_dtype=torch.float32)
