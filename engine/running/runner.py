@@ -23,7 +23,7 @@ from adjudge.engine.running.memory import cache_bytes, give_back_freed_memory, k
 from adjudge.engine.running.packed_decoder import PackedDecoder
 from adjudge.engine.running.probe import check_isolation, check_layers, read_head
 from adjudge.engine.threads.forked import Renewed
-from adjudge.kernels.linear import BatchInvariantLinear
+from adjudge.kernels.linear import PART, BatchInvariantLinear
 from adjudge.kernels.paged_kv import PagedKV, to_device
 from adjudge.kernels.prepacked_weights import keep_prepacked
 
@@ -174,7 +174,7 @@ class Runner(PackedDecoder):
             weights.append(self._head.weight)
         for weight, taken in zip(weights, accumulate(weight.nbytes for weight in weights), strict=True):
             if taken <= room and not weight.is_inference():
-                keep_prepacked(weight)
+                keep_prepacked(weight, PART if self._head is not None and weight is self._head.weight else None)
 
     def sleep(self) -> None:
         """Give back the KV cache and, on a GPU, the weights' memory."""

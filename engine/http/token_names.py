@@ -14,7 +14,7 @@ LEAST = -9999.0
 """Stands for a log-probability of minus infinity, which JSON does not have."""
 
 
-class Spelling:
+class TokenNames:
     """What the tokens of one tokenizer stand for: `text`, and `raw`, the bytes, part of a character or not.
 
     `byte_table` makes its table, once it is needed. That takes a second: `make_ready` is for a thread that has it.
@@ -61,15 +61,15 @@ class Offsets:
     What its first tokens, those of a `text`, spell `before` it (a mark of its beginning) is none of it.
     """
 
-    def __init__(self, spelling: Spelling, before: Sequence[int] = (), text: str = "") -> None:
-        self._spelling = spelling
+    def __init__(self, token_names: TokenNames, before: Sequence[int] = (), text: str = "") -> None:
+        self._token_names = token_names
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        spelt = b"".join(map(spelling.raw, before)).decode("utf-8", "replace")
+        spelt = b"".join(map(token_names.raw, before)).decode("utf-8", "replace")
         self._place = len(text) - len(spelt)
 
     def next(self, token: int) -> int:
         """The place of the next token."""
-        raw = self._spelling.raw(token)
+        raw = self._token_names.raw(token)
         if raw and raw[0] & 0xC0 != 0x80:  # no further byte of a character: one that is open stays broken
             self._place += len(self._decoder.decode(b"", True))
         place = self._place
