@@ -356,10 +356,12 @@ class EngineFace(ABC):
 
     def _end(self, prompt: Prompt) -> tuple[str, bool]:
         """The text that the tokens of a prompt end with, as far as one segment goes, and whether it is trusted."""
+        read: list[Tokens] | None = None
         for place, segment in reversed(list(enumerate(prompt.segments))):
             if segment.text and (segment.trusted or segment.limit is None):
                 return segment.text, segment.trusted
-            if ids := self.tokenizer.segments(prompt, self.max_prompt_tokens)[place]:
+            read = self.tokenizer.segments(prompt, self.max_prompt_tokens) if read is None else read
+            if ids := read[place]:
                 whole = len(ids) < (segment.limit or 0)
                 return segment.text if whole else self.tokenizer.decode(list(ids)[-16:]), segment.trusted
         return "", True

@@ -19,7 +19,8 @@ from adjudge.kernels.linear import (
 from adjudge.kernels.restricted_head_arguments import HeadWeights, LabelRows
 
 # A row's bits must not depend on its neighbours. So all arithmetic of the torch path runs on tiles of one fixed shape,
-# padded where the rows run out: torch then goes the same way for a row whatever N is and wherever the row stands.
+# padded where the rows run out: torch then goes the same way for a row whatever N is and wherever the row stands. The
+# vocabulary's products in float32 on CPU alone are of as many rows as `linear` has probed for that.
 _SET_TILE = 128
 _LABEL_BLOCK = 8
 _ROWS_AT_ONCE = 1024  # of the vocabulary's log-sum: enough to read the weights once for many rows
@@ -179,7 +180,8 @@ def _log_sum(x_PD: Tensor, head: HeadWeights) -> Tensor:
         short = -len(part_CD) % _EVEN
         bias_C = None if head.bias_V is None else F.pad(head.bias_V[c * PART :][:PART].float(), (0, short))
         for start in range(0, len(x_PD), PART_ROWS):
-            dots_BC = F.pad(invariant_part(x_PD[start : start + PART_ROWS], head.weight_VD, c), (0, short))
+            dots_BC = invariant_part(x_PD[start : start + PART_ROWS], head.weight_VD, c)
+            dots_BC = F.pad(dots_BC, (0, short)) if short else dots_BC
             for row in range(start, start + len(dots_BC), LEAST_ROWS):
                 logits_TC = head.logits(dots_BC[row - start :][:LEAST_ROWS], bias_C)
                 logits_TC[:, len(part_CD) :] = -torch.inf

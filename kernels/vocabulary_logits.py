@@ -24,8 +24,9 @@ def vocabulary_logits(hidden_ND: Tensor, head: HeadWeights, batch_invariant: boo
     check_head(hidden_ND, head)
     x_ND, bias_V = final_rows(hidden_ND, head), None if head.bias_V is None else head.bias_V.float()
     if hidden_ND.device.type == "cpu" and kernel_backend(hidden_ND.device) == "torch":
-        parts = range(-(-len(head.weight_VD) // PART))
-        dots_NV = torch.cat([invariant_part(x_ND, head.weight_VD, part) for part in parts], 1).float()
+        dots_NV = x_ND.new_empty(len(x_ND), len(head.weight_VD), dtype=torch.float32)
+        for part in range(-(-len(head.weight_VD) // PART)):
+            dots_NV[:, part * PART :][:, :PART] = invariant_part(x_ND, head.weight_VD, part)
     elif batch_invariant or hidden_ND.device.type == "cpu":
         dots_NV = invariant_linear(x_ND, head.weight_VD, dtype=torch.float32)
     else:

@@ -15,7 +15,7 @@ from adjudge.commands.output import check_lines, check_output, is_stream, open_o
 from adjudge.commands.results import show_rankings
 from adjudge.commands.resumable import beside_earlier, check_answered, check_paths, journal_beside, keeping, opened
 from adjudge.commands.rows import columns_suggested, rows_of
-from adjudge.commands.run_options import RunOptions
+from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import check_fit, check_judge
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
@@ -67,7 +67,7 @@ def rank_file(
     journal = run_options.journal or journal_beside(output)
     check_lines(output)
     if preferences is not None:
-        check_output(preferences, overwrite=run_options.earlier == "overwrite")
+        _check_preferences(preferences, run_options.earlier)
     check_paths(
         "the groups", path, output, run_options.earlier, journal=journal, report=report, preferences=preferences
     )
@@ -110,9 +110,21 @@ def rank_file(
         to_stderr=is_stream(output),  # which may be where the rankings are
     )
     say(f"rankings: {output}", stderr=is_stream(output))
+    check_answered(outcome.abstained for verdict in verdicts for outcome in verdict.outcomes)
     if preferences is not None:
         _write_preferences(preferences, groups, verdicts, to_stderr=is_stream(output))
-    check_answered(outcome.abstained for verdict in verdicts for outcome in verdict.outcomes)
+
+
+def _check_preferences(path: Path, earlier: Earlier) -> None:
+    """Refuse a stream, beside which the table would stand, a table's name, and what is there and of no earlier run."""
+    if is_stream(path):
+        raise AdjudgeError(f"{path} is no file, which the preferences want: name one")
+    ours = earlier == "overwrite"
+    if earlier == "resume" and path.is_file():  # a run that goes on writes its own anew
+        with path.open("rb") as file:
+            first = file.readline()
+        ours = all(name in first for name in (b'"chosen":', b'"rejected":', b'"margin":'))
+    check_output(path, overwrite=ours)
 
 
 def _write_preferences(

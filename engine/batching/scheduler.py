@@ -115,6 +115,8 @@ class Scheduler:
         which those that go on and are no more urgent leave to them, each in its turn.
         """
         step = Step(self.cache, expired=self._expire())
+        if not self.running:  # whose work was not waited for is gone
+            self._untold = 0, 0.0
         self._budget = self._affordable()
         begun = deque(request for request in sorted(self.running, key=_rank) if _is_begun(request))
         going = deque(sorted((request for request in self.running if not _is_begun(request)), key=_turn))
@@ -155,6 +157,7 @@ class Scheduler:
     def cancel(self, requests: Collection[Request]) -> None:
         """Drop requests between two steps; what is computed of them stays in the cache."""
         gone = set(map(id, requests))
+        self._untold = 0, 0.0
         for request in [request for request in self.running if id(request) in gone]:
             self._leave(request)
         self._waiting = [entry for entry in self._waiting if id(entry[-1]) not in gone]

@@ -20,18 +20,19 @@ CACHE_SHARE = 0.8
 """Of the memory that is free on a GPU; the rest is for what a step needs."""
 
 
-def cache_bytes(device: torch.device, kv_cache_gb: float | None) -> int:
+def cache_bytes(device: torch.device, kv_cache_gb: float | None, context: int = 0) -> int:
     """What a KV cache made now may have: `kv_cache_gb` (GiB), or a share of what is free on its device.
 
-    On a host it is a power of two, so that another run, with about as much to spare, has as large a cache: how long a
-    prompt may be can depend on that.
+    On a host it holds a `context` (bytes) where half of what is spare does, and otherwise is a power of two, so that
+    another run, with about as much to spare, has as large a cache: how long a prompt may be can depend on that.
     """
     if kv_cache_gb is not None:
         return int(kv_cache_gb * (1 << 30))
     if device.type != "cuda":
         spare = spare_memory()
         share = CPU_CACHE_BYTES if spare is None else min(CPU_CACHE_BYTES, int(CPU_CACHE_SHARE * spare))
-        return 1 << max(0, share.bit_length() - 1)
+        most = CPU_CACHE_BYTES if spare is None else min(CPU_CACHE_BYTES, spare // 2)
+        return max(1 << max(0, share.bit_length() - 1), context if context <= most else 0)
     torch.cuda.empty_cache()  # what torch holds and nobody uses would not count as free
     free, _ = torch.cuda.mem_get_info(device)
     return int(CACHE_SHARE * free)

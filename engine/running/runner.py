@@ -214,7 +214,8 @@ class Runner(PackedDecoder):
         """
         if self._kv_cache_gb is not None and not 0 <= self._kv_cache_gb <= MOST_GB:
             raise AdjudgeError(f"kv_cache_gb is {self._kv_cache_gb:g}: give GiB, at most {MOST_GB:,}")
-        blocks = min(MOST_BLOCKS, 1 + cache_bytes(self.device, self._kv_cache_gb) // self._block_bytes)
+        context = -(-self.max_context // self.block_size) * self._block_bytes
+        blocks = min(MOST_BLOCKS, 1 + cache_bytes(self.device, self._kv_cache_gb, context) // self._block_bytes)
         if blocks < 2:
             mend = "raise kv_cache_gb" if self._kv_cache_gb is not None else "free memory on its device"
             raise ModelUnsupported(f"the KV cache has no room for one block of {self.name}: {mend}")

@@ -165,10 +165,10 @@ class Tokenizer:
 
     def segments(self, prompt: Prompt, most: int | None = None) -> list[Tokens]:
         """Token ids of every segment of a prompt, each after those before it; see `encode` for `most`."""
-        ids, parts = Tokens(), []
+        before, parts, matter = Tokens(), list[Tokens](), len(self._bos) + 1  # so many of the last that stand before
         for segment in prompt.segments:
-            parts.append(self.segment(segment, most, ids))
-            ids += parts[-1]
+            parts.append(self.segment(segment, most, before))
+            before = (before + parts[-1][-matter:])[-matter:]
         return parts
 
     def prompt(self, prompt: Prompt | str | Sequence[int], most: int | None = None, *, ended: bool = False) -> Tokens:

@@ -292,15 +292,12 @@ class AskingJudge(PromptedJudge[Subject, Ruling]):
         if self.journal is None:
             return {}
         known: dict[str, Answer] = {}
-        kept: dict[str, KeptAnswers] = {}
         for question in questions:
             if (place := self.journal.asked(self._hash(question))) is None:
                 continue
-            key, name = place
+            packed, name = place
             with self.journal.naming_damage():
-                if key not in kept:
-                    kept[key] = KeptAnswers.unpacked(self.journal.answers(key) or b"")
-                known[question.name] = kept[key].by_name[name].answer(question.labels)
+                known[question.name] = KeptAnswers.unpacked(packed).by_name[name].answer(question.labels)
         return known
 
     def _hash(self, question: Question) -> bytes:
@@ -314,7 +311,10 @@ class AskingJudge(PromptedJudge[Subject, Ruling]):
         """The verdict from the answers to what was asked, with these, so that it can be concluded anew."""
         questions, truncated = asked
         verdict = self._conclude(subject, answers, key, truncated)
-        hashes = {} if self.journal is None else {self._hash(question): question.name for question in questions}
+        answered = [  # an abstention may be for want of context, of which another engine has more
+            question for question in questions if all(score.reason is None for score in answers[question.name].scores)
+        ]
+        hashes = {} if self.journal is None else {self._hash(question): question.name for question in answered}
         return Concluded(verdict, KeptAnswers.of(answers, truncated).packed, hashes)
 
     def conclude(self, subject: Subject, answers: Mapping[str, Answer], truncated: bool) -> Ruling:

@@ -26,8 +26,12 @@ class Rescoring(Generic[Subject, Ruling]):
     def __init__(
         self, earlier: AskingJudge[Subject, Ruling], judge: AskingJudge[Subject, Ruling], journal: Journal
     ) -> None:
-        if earlier.asking.content != judge.asking.content:
-            raise AdjudgeError("the answers were written in another way (mode, sampling, seed): judge again instead")
+        asked, asks = ((one.asking.content, one.asking.n > 1 and one.min_mass) for one in (earlier, judge))
+        if asked != asks:  # the least mass decides which of several analyses count
+            raise AdjudgeError(
+                "the answers were written in another way (mode, sampling, seed, or least mass of several samples):"
+                " judge again instead"
+            )
         self.earlier: AskingJudge[Subject, Ruling] = earlier
         self.judge: AskingJudge[Subject, Ruling] = judge
         self.journal = journal

@@ -138,9 +138,12 @@ def test_the_best_and_the_worst_of_each_group_are_preferences_that_trainers_read
     again = run("g.jsonl", *SHORT, "-o", "o.jsonl", "--preferences", "p.jsonl")
     assert "p.jsonl exists" in str(again.exception)
     assert "call it p.jsonl" in str(run("g.jsonl", *SHORT, "--preferences", "p.csv", "--resume").exception)
-    assert "p.jsonl exists" in str(run("g.jsonl", *SHORT, "--preferences", "p.jsonl", "--resume").exception)
-    assert run("g.jsonl", *SHORT, "--preferences", "q.jsonl", "--resume").exit_code == 0
-    assert read_lines("q.jsonl") == read_lines("p.jsonl")
+    kept = Path("p.jsonl").read_bytes()
+    assert run("g.jsonl", *SHORT, "--preferences", "p.jsonl", "--resume").exit_code == 0
+    assert Path("p.jsonl").read_bytes() == kept
+    write_lines(Path("mine.jsonl"), {"chosen": 1})
+    assert "mine.jsonl exists" in str(run("g.jsonl", *SHORT, "--preferences", "mine.jsonl", "--resume").exception)
+    assert "- is no file" in str(run("g.jsonl", *SHORT, "--preferences", "-", "--resume").exception)
 
 
 def test_pairing_ranking_and_budget_are_the_users(run: Run) -> None:

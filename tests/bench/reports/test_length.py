@@ -73,6 +73,12 @@ def test_one_text_of_another_length_than_all_others_is_said_to_decide() -> None:
     assert length_effect("score", [points[:-1]]).direction == "longer"
 
 
+def test_in_groups_of_two_one_text_of_another_length_decides_as_well() -> None:
+    pairs = [[(x, y), (x + 100, y + 0.1)] for x, y in noisy(0.5)]
+    assert length_effect("strength", pairs).outlier is None
+    assert length_effect("strength", [*pairs, [(400.0, 1.0), (90_000.0, 4.0)]]).outlier is not None
+
+
 @pytest.mark.parametrize(
     "points",
     [

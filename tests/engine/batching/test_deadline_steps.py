@@ -128,8 +128,11 @@ def test_steps_that_finish_nothing_are_timed_with_the_next_that_does() -> None:
         assert not scheduler._pace
     scheduler.took(step_of(scheduler, 100), 1636 * TOKEN - 0.003)
     assert scheduler._pace == pytest.approx(TOKEN)
-    scheduler.took(step_of(scheduler, 512, finishes=False), 99.0)
-    scheduler.abort()  # with it goes what was not told
+    for gone in (scheduler.abort, lambda: scheduler.cancel([]), scheduler.schedule):  # with it goes what was not told
+        scheduler.took(step_of(scheduler, 512, finishes=False), 0.001)
+        gone()
+        scheduler.took(step_of(scheduler, 10), 10 * TOKEN)
+        assert scheduler._pace == pytest.approx(TOKEN)
     scheduler.took(step_of(scheduler, 256), 256 * TOKEN / 2)
     assert scheduler._pace == pytest.approx(TOKEN / 2)
 

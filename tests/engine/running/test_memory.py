@@ -39,6 +39,13 @@ def test_about_as_much_spare_memory_makes_as_large_a_cache(monkeypatch: pytest.M
     assert sizes == {2 * GIB}
 
 
+def test_a_context_has_room_where_half_of_the_spare_memory_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "spare_memory", lambda: GIB)
+    assert cache_bytes(CPU, None, GIB // 3) == GIB // 3  # a quarter would not hold it
+    assert cache_bytes(CPU, None, GIB // 8) == GIB // 4
+    assert cache_bytes(CPU, None, GIB) == GIB // 4  # of which there is half at most
+
+
 def test_a_host_with_nothing_to_spare_has_no_room_for_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "spare_memory", lambda: 0)
     assert cache_bytes(CPU, None) == 1

@@ -322,3 +322,10 @@ def test_a_character_that_a_vocabulary_does_not_know_leaves_the_words_around_it_
     tokenizer = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", eos_token="[END]"))
     assert tokenizer.encode("the fox ж", False) == (2, 3, 0)
     assert tokenizer.is_special(0) and 1 not in tokenizer.encode("the [END]", False)
+
+
+def test_a_prompt_of_very_many_segments_is_read_segment_by_segment() -> None:
+    tokens = Tokenizer(tiny_tokenizer())
+    segments = tuple(Segment(f"word {number % 50} of many.", bool(number % 2)) for number in range(20_000))
+    parts = tokens.segments(Prompt(segments))  # the work grows with their number, or this takes minutes
+    assert parts[:100] == [tokens.encode(one.text, one.trusted) for one in segments[:100]] and len(parts) == 20_000

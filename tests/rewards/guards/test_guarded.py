@@ -297,12 +297,21 @@ def test_its_state_is_plain_and_another_goes_on_from_there() -> None:
 
 
 @pytest.mark.parametrize("others", [CANARIES[1:], [*CANARIES[1:], CANARIES[0]]])
-def test_what_is_known_of_other_canaries_is_refused(others: list[Canary]) -> None:
+def test_what_is_known_of_other_canaries_is_forgotten_and_nothing_else(
+    others: list[Canary], caplog: pytest.LogCaptureFixture
+) -> None:
     guarded, again = (Guarded(Made(), [CanaryGuard(canaries)], every=2) for canaries in (CANARIES, others))
     guarded.score_groups(GROUPS)
-    with pytest.raises(msgspec.ValidationError, match="canaries were others than these: give the same"):
-        again.state = guarded.state
-    assert again.step == 0 and again.guards[0].first is None
+    state = guarded.state
+    for of in (state.guards["canary"]["of"], None):  # None: as it was kept before
+        caplog.clear()
+        kept = {**state.guards, "canary": {**state.guards["canary"], "of": of}}
+        again.state = msgspec.structs.replace(state, guards=kept)
+        assert again.step == 1 and again.guards[0].first is None
+        assert "the guard canary had other canaries before: its drift is from now on" in caplog.text
+    again.score_groups(GROUPS)
+    again.score_groups(GROUPS)
+    assert again.guards[0].first is not None
 
 
 class Seen(Dial):
