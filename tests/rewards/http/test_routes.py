@@ -407,9 +407,9 @@ def test_after_its_time_a_judge_reads_no_more_prompts(site: Served, monkeypatch:
     read: list[Any] = []
     encode = site.engine.face.tokenizer.encode
 
-    def noted(text: str, trusted: bool, most: int | None = None) -> Any:
+    def noted(text: str, *how: Any, **more: Any) -> Any:
         read.append(text)
-        return encode(text, trusted, most)
+        return encode(text, *how, **more)
 
     monkeypatch.setattr(site.engine.face.tokenizer, "encode", noted)
     clock = SimpleNamespace(monotonic=lambda: len(read) * 0.002)
