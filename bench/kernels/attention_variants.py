@@ -216,24 +216,25 @@ def _varlen(inputs: AttentionInputs) -> Callable[[int], Tensor]:
         torch.tensor([0, *accumulate(sizes)], dtype=torch.int32, device=device) for sizes in (lengths, contexts)
     )
 
-    @cache
-    def varlen() -> tuple[Callable[..., Any], dict[str, Any], bool]:
-        """The function, its arguments for causal attention, and whether it knows grouped heads."""
-        from torch.nn.attention.varlen import varlen_attn
-
-        known = inspect.signature(varlen_attn).parameters
-        causal = {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
-        grouped = "enable_gqa" in known
-        return varlen_attn, causal | ({"enable_gqa": True} if grouped else {}), grouped
-
     def run(call: int) -> Tensor:
-        varlen_attn, how, grouped = varlen()
+        varlen_attn, known = _varlen_attn()
+        how: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
         copy = call % len(inputs.query)
         key, value = (states[copy][tokens] for states in (inputs.key, inputs.value))
-        if not grouped:
+        if "enable_gqa" in known:
+            how["enable_gqa"] = True
+        else:
             key, value = (states.repeat_interleave(case.heads // case.kv_heads, 1) for states in (key, value))
         offsets = (query_offsets, key_offsets, max(lengths), max(contexts))
         output: Tensor = varlen_attn(inputs.query[copy], key, value, *offsets, **how)
         return output
 
     return run
+
+
+@cache
+def _varlen_attn() -> tuple[Callable[..., Any], frozenset[str]]:
+    """The function, and the arguments that it knows."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return varlen_attn, frozenset(inspect.signature(varlen_attn).parameters)

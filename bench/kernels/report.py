@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 
 from rich.table import Table
@@ -35,20 +34,6 @@ def attention_table(measurements: Sequence[Measurement]) -> Table:
         speed = cell(m.gflops, ",.1f")
         kv = "" if m.median_us is None or m.kv_bytes is None else f"{m.kv_bytes / m.median_us / 1e3:,.2f}"
         _add(table, m, _percent(m), speed, kv)
-    return table
-
-
-def prediction_table(measurements: Sequence[Measurement]) -> Table:
-    """A line a case, a column a variant: predicted µs."""
-    names = list(dict.fromkeys(m.variant for m in measurements))
-    table = plain_table("case", "shape")
-    for name in names:
-        table.add_column(f"{name}, µs", justify="right")
-    table.add_column("bound")
-    for (case, shape), group in groupby(measurements, lambda m: (m.case, m.shape)):
-        by_name = {m.variant: m for m in group}
-        cells = [_micro(by_name[name].median_us) if name in by_name else "" for name in names]
-        table.add_row(case, shape, *cells, next(iter(by_name.values())).bound)
     return table
 
 

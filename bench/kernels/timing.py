@@ -31,7 +31,7 @@ class Variant:
     name: str
     run: Callable[[int], Any]
     answer: Callable[[Any], Tensor] | None = None  # None: there is nothing to compare
-    stages: tuple[Work, ...] = ()  # an estimate of its cost, where there is one
+    work: Work | None = None  # an estimate of its cost, where there is one
     memory: int = 0  # an estimate of the bytes it needs
     compiled: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
