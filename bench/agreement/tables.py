@@ -124,11 +124,11 @@ def abstention_line(setting: Setting) -> str:
 def write_tables(folder: Path, lines: Sequence[Line], cells: Sequence[Cell], setting: Setting) -> list[Path]:
     """Write agreement.csv, a row for each figure, and agreement.json, all of it; raises AdjudgeError."""
     table, whole = folder / "agreement.csv", folder / "agreement.json"
-    rows = (
-        [line.target, line.judge, name, *_written(figure), setting.data, setting.model, setting.machine]
-        for line in lines
-        for name, figure in line.figures.items()
-    )
+    rows = []
+    for line in lines:
+        for name, figure in line.figures.items():
+            counts = (figure.rows, figure.clusters, figure.why or "", setting.data, setting.model, setting.machine)
+            rows.append((line.target, line.judge, name, *(cell(value, ".6f") for value in figure.numbers), *counts))
     write_rows(table, COLUMNS, rows)
     record = {"setting": setting, "lines": lines, "confusion": cells}
     try:
@@ -153,8 +153,3 @@ def _cell(figure: Estimate | None) -> str:
 
 def _share(cell: Cell) -> str:
     return "–" if cell.share.value is None else f"{cell.count} ({100 * cell.share.value:.0f} %)"
-
-
-def _written(figure: Estimate) -> list[str]:
-    told = [cell(number, ".6f") for number in figure.numbers]
-    return [*told, str(figure.rows), str(figure.clusters), figure.why or ""]
