@@ -209,19 +209,19 @@ def bins_of(p_N: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def confusion(judge: Numbers, human: Numbers, clusters: Names, labels: Numbers, how: Bootstrap = USUAL) -> list[Cell]:
     """What the judge gave where people gave each label, cell by cell; a score counts as the label `nearest` to it."""
-    grouped, (x_N, y_N) = columns(clusters, judge=judge, human=human)
+    _, (x_N, y_N) = columns(clusters, judge=judge, human=human)
     scale = np.array(labels, dtype=float)
     given_N, said_N = (
         np.searchsorted(scale, [nearest(score, labels) for score in column.tolist()]) for column in (x_N, y_N)
     )
     cells = []
-    for row, column in np.ndindex(len(scale), len(scale)):
-        here_N = said_N == row
-        both_N = here_N & (given_N == column)
-        sums_C2 = _sums(grouped, both_N, here_N)
-        found = _quotient(sums_C2, grouped, how, f"people gave no row {scale[row]:g}")
-        share = _unless_alike(found, sums_C2[sums_C2[:, 1] > 0], how)
-        cells.append(Cell(float(scale[row]), float(scale[column]), int(both_N.sum()), share))
+    for said, label in enumerate(scale):
+        here_N = said_N == said
+        grouped = Clusters([name for name, here in zip(clusters, here_N, strict=True) if here])
+        for given, other in enumerate(scale):
+            hits_M = given_N[here_N] == given
+            share = _share(hits_M, grouped, how, f"people gave no row {label:g}")
+            cells.append(Cell(float(label), float(other), int(hits_M.sum()), share))
     return cells
 
 
@@ -239,8 +239,12 @@ def _mean(values_N: NDArray[np.float64], grouped: Clusters, how: Bootstrap, abse
 
 
 def _share(hits_N: NDArray[Any], grouped: Clusters, how: Bootstrap, absent: str) -> Estimate:
-    sums_C2 = _sums(grouped, hits_N, np.ones(len(hits_N)))
-    return _unless_alike(_mean(hits_N, grouped, how, absent), sums_C2, how)
+    found = _mean(hits_N, grouped, how, absent)
+    shares_C = np.divide(*_sums(grouped, hits_N, np.ones(len(hits_N))).T)
+    if found.value is None or grouped.count < FEWEST_CLUSTERS or np.ptp(shares_C) > 0:
+        return found
+    sure = wilson(found.value * grouped.count, grouped.count, how.confidence)
+    return msgspec.structs.replace(found, interval=sure, why=None)
 
 
 def _sums(grouped: Clusters, part_N: NDArray[Any], whole_N: NDArray[Any]) -> NDArray[np.float64]:
@@ -250,15 +254,6 @@ def _sums(grouped: Clusters, part_N: NDArray[Any], whole_N: NDArray[Any]) -> NDA
 def _quotient(sums_C2: NDArray[np.float64], grouped: Clusters, how: Bootstrap, absent: str) -> Estimate:
     """The sum of one column over that of another."""
     return estimate(lambda weights_RC: ratio(*(weights_RC @ sums_C2).T), grouped, how, absent)
-
-
-def _unless_alike(found: Estimate, sums_C2: NDArray[np.float64], how: Bootstrap) -> Estimate:
-    """A share, of whose rows each cluster has so many hits of so many: with Wilson's interval where all are alike."""
-    shares_C = sums_C2[:, 0] / sums_C2[:, 1]
-    if found.value is None or found.clusters < FEWEST_CLUSTERS or np.ptp(shares_C) > 0:
-        return found
-    sure = wilson(found.value * len(shares_C), len(shares_C), how.confidence)
-    return msgspec.structs.replace(found, interval=sure, why=None)
 
 
 def _products(x_N: NDArray[np.float64], y_N: NDArray[np.float64]) -> NDArray[np.float64]:
