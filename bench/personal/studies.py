@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from adjudge.bench.csv_table import write_rows
-from adjudge.bench.personal.baselines import MatrixFactorisation, PriorChoice, ReviewerMean
+from adjudge.bench.personal.baselines import MatrixFactorisation, prior_choice, reviewer_mean
 from adjudge.bench.personal.perse import Rating, ratings
 from adjudge.bench.personal.personal import CORRELATIONS, StudyLine, choices_line, orders_line, random_line, rating_line
 from adjudge.bench.personal.published import CHOICES, RATINGS
@@ -89,7 +89,7 @@ def study_ratings(
             if k or texts:  # without reviews there are no texts to leave out
                 judge = PersonalJudge(engine, k=k, texts=texts, **how)
                 name = "judge" if texts else "judge, no texts"
-                yield _counted(engine, partial(rating_line, "k", name, k, judge, rated))
+                yield _counted(engine, partial(rating_line, "k", name, k, judge.judge, rated))
     for k in plan.ks if plan.shuffles else ():
         if k > 1:
             yield _counted(
@@ -98,11 +98,10 @@ def study_ratings(
     if 0 in plan.ks:
         yield random_line(rated)
     for k in filter(None, plan.ks):
-        yield rating_line("baseline", "reviewer mean", k, ReviewerMean(k), rated)
+        yield rating_line("baseline", "reviewer mean", k, partial(reviewer_mean, k=k), rated)
         if known:
-            yield rating_line(
-                "baseline", "matrix factorisation", k, MatrixFactorisation(known, k=k, seed=plan.seed), rated
-            )
+            factors = MatrixFactorisation(known, k=k, seed=plan.seed)
+            yield rating_line("baseline", "matrix factorisation", k, factors.judge, rated)
     for who, k, values in RATINGS:
         yield StudyLine("paper", who, k, None, None, dict(zip(CORRELATIONS, values, strict=True)))
 
@@ -116,9 +115,10 @@ def study_choices(
     if unknown := named - {aspect.name for aspect in asked}:
         raise AdjudgeError(f"no aspect is called {', '.join(sorted(unknown))}: give --aspects with what it means")
     for k in plan.ks:
-        judges = {aspect.name: PersonalPairJudge(engine, (aspect,), k=k, **how) for aspect in asked}
+        judges = {aspect.name: PersonalPairJudge(engine, (aspect,), k=k, **how).compare for aspect in asked}
         yield _counted(engine, partial(choices_line, "k", "judge", k, judges, chosen))
-    yield choices_line("baseline", "prior choice", 1, {aspect.name: PriorChoice((aspect,)) for aspect in asked}, chosen)
+    prior = {aspect.name: partial(prior_choice, aspects=(aspect,)) for aspect in asked}
+    yield choices_line("baseline", "prior choice", 1, prior, chosen)
     for who, values in CHOICES:
         yield StudyLine("paper", who, 1, None, None, dict(values))
 

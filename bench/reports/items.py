@@ -12,7 +12,7 @@ from rich.text import Text
 
 from adjudge.bench.reports.length import LengthEffect, length_line, length_of_items
 from adjudge.bench.reports.run_cost import RunCost
-from adjudge.bench.words import by_reason
+from adjudge.bench.words import abstentions
 from adjudge.engine.score import Reason
 from adjudge.rewards.records.verdict import Item, Verdict
 from adjudge.rewards.visible import in_a_line, visible
@@ -86,12 +86,11 @@ def item_table(verdicts: Sequence[Verdict], *, width: int) -> Table:
 
 def item_lines(summary: ItemSummary) -> list[str]:
     """The run in a few plain sentences: scores, abstentions, length, tokens, time."""
-    told = by_reason(summary.abstained)
     cost = summary.cost
     lines = [
         f"{cost.model}: {counted(summary.items, 'item')}",
         mean_line(summary),
-        f"abstained on {sum(summary.abstained.values())} of {summary.items}" + (f": {told}" if told else ""),
+        abstentions(summary.abstained, summary.items),
         f"texts shortened in {summary.truncated} of {summary.items}",
         f"length: {length_line(summary.length)}",
         *cost.lines(summary.items, "item"),

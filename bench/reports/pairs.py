@@ -21,7 +21,7 @@ from adjudge.bench.reports.pair_summary import (
     position_bias,
     worth,
 )
-from adjudge.bench.words import by_reason, signed
+from adjudge.bench.words import abstentions, signed
 from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.records.verdict import AspectVerdict, PairVerdict
 from adjudge.rewards.visible import in_a_line, visible
@@ -32,12 +32,11 @@ from adjudge.training.terminal import counted, ruled_table
 
 def summary_lines(summary: RunSummary) -> list[str]:
     """The run in a few plain sentences: agreement, position bias, abstentions, tokens, time."""
-    reasons = by_reason(summary.abstained)
     lines = [
         f"{summary.cost.model}: {counted(summary.pairs, 'pair')}, {counted(len(summary.aspects), 'aspect')}",
         agreement(summary),
         position_bias(summary),
-        f"abstained on {sum(summary.abstained.values())} of {summary.pairs}" + (f": {reasons}" if reasons else ""),
+        abstentions(summary.abstained, summary.pairs),
         f"texts shortened in {summary.truncated} of {summary.pairs}",
         f"length: {length_line(summary.length)}",
         *summary.cost.lines(summary.pairs, "pair"),
