@@ -192,17 +192,16 @@ def _check(
     if variant.memory > SHARE_OF_MEMORY * free_bytes(device):
         return replace(m, note=f"left out: needs {variant.memory / 1e9:.1f} GB of memory")
     try:
-        with variant.set_up():
-            result = variant.run(0)
-            if variant.answer is not None:
-                answer = variant.answer(result)
-                apart = (answer[rows].double() - exact).abs().max() if answer.isfinite().all() else float("inf")
-                m = replace(m, error=float(apart))
-                if not float(apart) <= TOLERANCE[conditions.dtype]:
-                    return replace(m, note="wrong, not timed")
-            m = replace(m, launches=launches(lambda: variant.run(0), device))
-            if device.type == "cuda" or not variant.compiled:  # compiled code allocates where torch does not look
-                m = replace(m, peak_bytes=peak_bytes(lambda: variant.run(0), device))
+        result = variant.run(0)
+        if variant.answer is not None:
+            answer = variant.answer(result)
+            apart = (answer[rows].double() - exact).abs().max() if answer.isfinite().all() else float("inf")
+            m = replace(m, error=float(apart))
+            if not float(apart) <= TOLERANCE[conditions.dtype]:
+                return replace(m, note="wrong, not timed")
+        m = replace(m, launches=launches(lambda: variant.run(0), device))
+        if device.type == "cuda" or not variant.compiled:  # compiled code allocates where torch does not look
+            m = replace(m, peak_bytes=peak_bytes(lambda: variant.run(0), device))
     except Exception as error:  # a library that is missing, refuses, or has no memory left: the others go on
         return replace(m, note=f"cannot run: {type(error).__name__}: {reason(error)}")
     return m

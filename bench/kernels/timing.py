@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -34,21 +32,6 @@ class Variant:
     work: Work | None = None  # an estimate of its cost, where there is one
     memory: int = 0  # an estimate of the bytes it needs
     compiled: bool = False
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-    @contextmanager
-    def set_up(self) -> Iterator[None]:
-        """Its environment variables, within the block."""
-        before = {name: os.environ.get(name) for name in self.environment}
-        os.environ.update(self.environment)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
 
 
 def itself(output: Tensor) -> Tensor:
@@ -86,12 +69,12 @@ def time_variants(variants: Sequence[Variant], device: torch.device, rounds: int
     """
     hosts, calls, planned = [], [], []
     for variant in variants:
-        with variant.set_up():
-            host, seconds = _unqueued(variant.run, device, 1)
+        count = 1
+        for _ in range(2):  # one call tells how many a batch has, and these how long one of many takes
+            host, seconds = _unqueued(variant.run, device, count)
             count = min(MOST_CALLS[device.type], max(1, int(BATCH_SECONDS[device.type] / seconds)))
-            if count > 1:
-                host, seconds = _unqueued(variant.run, device, count)
-                count = min(MOST_CALLS[device.type], max(1, int(BATCH_SECONDS[device.type] / seconds)))
+            if count == 1:
+                break
         hosts.append(host)
         calls.append(count)
         planned.append(max(LEAST_ROUNDS, int(min(rounds, budget / (count * seconds)))))
@@ -100,10 +83,9 @@ def time_variants(variants: Sequence[Variant], device: torch.device, rounds: int
     for turn in range(max(planned, default=0)):
         for i in shuffled.sample(range(len(variants)), len(variants)):
             if turn < planned[i]:
-                with variants[i].set_up():
-                    if calls[i] > 1:
-                        variants[i].run((turn + 1) * calls[i])
-                    times[i].append(_batch(variants[i].run, turn * calls[i], calls[i], device, hosts[i]))
+                if calls[i] > 1:
+                    variants[i].run((turn + 1) * calls[i])
+                times[i].append(_batch(variants[i].run, turn * calls[i], calls[i], device, hosts[i]))
     return [Times(t, host if device.type == "cuda" else None) for t, host in zip(times, hosts, strict=True)]
 
 

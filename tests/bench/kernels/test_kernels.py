@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +32,8 @@ from adjudge.bench.kernels.report import plot_head
 from adjudge.bench.kernels.timing import Variant
 from adjudge.engine.errors import AdjudgeError
 from adjudge.kernels import attention
+from adjudge.kernels.attention_library import AttentionKind
 from adjudge.kernels.dispatch import BackendUnavailable
-from adjudge.kernels.paged_kv import PagedBatch, PagedKV
 
 CPU = torch.device("cpu")
 CEILINGS = Ceilings(bandwidth=1e9, rate=1e12)
@@ -199,22 +198,21 @@ def test_a_wrong_variant_is_not_timed_and_one_that_raises_does_not_stop_the_othe
 def test_every_attention_back_end_is_asked_for_by_name_and_one_that_is_not_here_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def paged(query: torch.Tensor, cache: PagedKV, batch: PagedBatch) -> torch.Tensor:
-        asked.append((os.environ["ADJUDGE_ATTENTION"], batch.block_size))
-        if asked[-1][0] != "torch":
+    def backend(kind: AttentionKind, forced: str | None = None) -> tuple[str, Any]:
+        asked.append((forced, kind.block_size))
+        if forced != "torch":
             raise BackendUnavailable("it is not installed")
-        return torch_paged_attention(query, cache, batch)
+        return attention_backend(kind, forced)
 
-    asked: list[tuple[str, int]] = []
-    torch_paged_attention = attention.paged_attention
-    monkeypatch.delenv("ADJUDGE_ATTENTION", raising=False)
-    monkeypatch.setattr(attention, "paged_attention", paged)
+    asked: list[tuple[str | None, int]] = []
+    attention_backend = attention.attention_backend
+    monkeypatch.setattr(attention, "attention_backend", backend)
     [measured] = bench.run_cases([], TOY_ATTENTION[:1], TOY)
     found = {m.variant: m for m in measured}
-    assert found[BACKENDS["torch"]].median_us and "ADJUDGE_ATTENTION" not in os.environ
+    assert found[BACKENDS["torch"]].median_us
     assert set(asked) == {("torch", 16), ("numba", 16), ("triton", 16), ("flash", 256), ("varlen", 16)}
-    for backend in ("numba", "triton", "flash", "varlen"):
-        assert "BackendUnavailable: it is not installed" in found[BACKENDS[backend]].note
+    for name in ("numba", "triton", "flash", "varlen"):
+        assert "BackendUnavailable: it is not installed" in found[BACKENDS[name]].note
 
 
 def test_cases_are_chosen_by_all_the_words_of_their_names_and_shapes(
