@@ -30,7 +30,7 @@ from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.seeds import read_stories, sample_questions
 from adjudge.training.progress import bar
 from adjudge.training.stages import read_stage, write_stage
-from adjudge.training.terminal import open_console, plain_table, say
+from adjudge.training.terminal import open_console, plain_table, right, say
 
 ONE = Sampling(max_tokens=1, temperature=0.0, logprobs=MAX_ALTERNATIVES)
 """Scoring by generation: one token, and the most probable ones there as far as servers tell them."""
@@ -229,9 +229,8 @@ def _measured(
 
 def _show(rationales: Sequence[Rationale], measured: Sequence[Measured], compared: Compared) -> None:
     title = f"{len(rationales)} rationales, {len(measured[0].decisions)} scores"
-    table = plain_table("scored by", title=title)
-    for name in ("seconds", "tokens/s", "of these computed/s", "peak MiB", "kept"):
-        table.add_column(name, justify="right")
+    heads = right("seconds", "tokens/s", "of these computed/s", "peak MiB", "kept")
+    table = plain_table("scored by", *heads, title=title)
     for one, kept in zip(measured, (compared.kept, compared.kept_generating), strict=True):
         rates = (one.prompt_tokens / one.seconds, one.tokens_computed / one.seconds)
         table.add_row(

@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.table import Table
+from rich.table import Column, Table
 from scipy import stats
 
 from adjudge.bench import samples
@@ -26,7 +26,7 @@ from adjudge.rewards.judges.kinds import prepare
 from adjudge.rewards.records.group import Group, GroupVerdict
 from adjudge.rewards.records.verdict import PairVerdict
 from adjudge.training.progress import watched
-from adjudge.training.terminal import open_console, ruled_table, say
+from adjudge.training.terminal import open_console, right, ruled_table, say
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -155,11 +155,9 @@ def agreement_of(verdicts: Sequence[Any], truth: Sequence[Any]) -> tuple[str, fl
 
 def table_of(outcomes: Sequence[Outcome]) -> Table:
     """A line for each trial."""
-    table = ruled_table()
-    for name in ("judge", "data"):
-        table.add_column(name, overflow="fold")
-    for name in ("verdicts", "abstained", "tokens asked", "computed", "1 in", "seconds", "agreement", "of"):
-        table.add_column(name, justify="right")
+    columns = [Column(name, overflow="fold") for name in ("judge", "data")]
+    columns += right("verdicts", "abstained", "tokens asked", "computed", "1 in", "seconds", "agreement", "of")
+    table = ruled_table(*columns)
     for one in outcomes:
         table.add_row(
             one.judge,

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
 import msgspec
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from adjudge.bench.grpo.phases import StepTimes
 from adjudge.bench.words import percent
-from adjudge.training.terminal import plain_table
+from adjudge.training.terminal import plain_table, right
 
 Found = Mapping[str, Sequence[StepTimes] | str]
 """The steps of each variant by name, or why there are none; the first is what the others are compared with."""
@@ -49,10 +49,8 @@ def result_table(found: Found, need: Need, chatting: Sequence[str]) -> Table:
 
     `share` is the reward's of the step, `times` how long it takes beside the first variant's.
     """
-    table = plain_table()
-    table.add_column("judge", no_wrap=True)
-    for head in (*PHASES, "share", "times", "must compute", "computed", "wrote", "abstained"):
-        table.add_column(head, justify="right")
+    heads = right(*PHASES, "share", "times", "must compute", "computed", "wrote", "abstained")
+    table = plain_table(Column("judge", no_wrap=True), *heads)
     first = next(iter(found.values()))
     for name, steps in found.items():
         if isinstance(steps, str):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from adjudge.bench.kernels.limits import COMPILED, MATMUL, UNCHECKED
@@ -38,13 +38,8 @@ def attention_table(measurements: Sequence[Measurement]) -> Table:
 
 
 def _table(*columns: str) -> Table:
-    table = plain_table()
-    for column in ("case", "shape", "variant"):
-        table.add_column(column, no_wrap=True)
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap="(" in column)
-    table.add_column("note")
-    return table
+    about = (Column(name, no_wrap=True) for name in ("case", "shape", "variant"))
+    return plain_table(*about, *(Column(name, justify="right", no_wrap="(" in name) for name in columns), "note")
 
 
 def _add(table: Table, m: Measurement, *cells: str) -> None:

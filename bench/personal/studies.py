@@ -22,7 +22,7 @@ from adjudge.rewards.judges.judge import How
 from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge, checked_k
 from adjudge.rewards.visible import visible
 from adjudge.training.readers.questions import ChoiceQuestion, Question, RatingQuestion
-from adjudge.training.terminal import cell, ruled_table
+from adjudge.training.terminal import cell, right, ruled_table
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -142,11 +142,7 @@ def _ratings(rated: Sequence[RatingQuestion], known: Sequence[RatingQuestion]) -
 def study_table(lines: Sequence[StudyLine]) -> Table:
     """One line each; "± x" is the standard deviation over orders."""
     names = list(dict.fromkeys(name for line in lines for name in line.measures))
-    table = ruled_table()
-    table.add_column("study")
-    table.add_column("who")
-    for column in ("k", "count", "abstained", *names, "spread", "tokens"):
-        table.add_column(column, justify="right")
+    table = ruled_table("study", "who", *right("k", "count", "abstained", *names, "spread", "tokens"))
     for line in lines:
         values = (_number(line.measures.get(name), line.deviations.get(name)) for name in names)
         *counts, tokens = (cell(number, missing="–") for number in (line.k, line.count, line.abstained, line.tokens))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 
 import msgspec
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from adjudge.bench.reports.length import LengthEffect, length_line, length_of_items
@@ -16,7 +16,7 @@ from adjudge.bench.words import abstentions
 from adjudge.engine.score import Reason
 from adjudge.rewards.records.verdict import Item, Verdict
 from adjudge.rewards.visible import in_a_line, visible
-from adjudge.training.terminal import counted, ruled_table
+from adjudge.training.terminal import counted, right, ruled_table
 
 MIN_ID, PART = 12, 8
 """Columns of the terminal for an id at least, and for a part."""
@@ -69,10 +69,8 @@ def item_table(verdicts: Sequence[Verdict], *, width: int) -> Table:
     """One line for each item; its parts have columns of their own where a terminal of `width` columns holds them."""
     names = list(dict.fromkeys(name for verdict in verdicts for name in verdict.breakdown))
     shown = names if MIN_ID + PART * (len(names) + 3) <= width else []
-    table = ruled_table()
-    table.add_column("item", overflow="fold", min_width=8)
-    for head in ("score", *map(_short, shown), "mass"):
-        table.add_column(Text(head), justify="right", no_wrap=True)
+    heads = right("score", *(Text(_short(name)) for name in shown), "mass", no_wrap=True)
+    table = ruled_table(Column("item", overflow="fold", min_width=8), *heads)
     for number, verdict in enumerate(verdicts, 1):
         parts = [verdict.breakdown.get(name) for name in shown]
         table.add_row(
