@@ -111,14 +111,16 @@ def _batch(run: Callable[[int], Any], first: int, calls: int, device: torch.devi
         for i in range(first, first + calls):
             run(i)
         return (time.perf_counter() - started) / calls
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    torch.cuda.synchronize(device)
-    torch.cuda._sleep(int(GPU_CLOCK * min(LONGEST_BACKLOG, 1.5 * host * calls + 1e-4)))  # type: ignore[no-untyped-call]
-    begin.record()
-    for i in range(first, first + calls):
-        run(i)
-    end.record()
-    torch.cuda.synchronize(device)
+    with torch.cuda.device(device):  # whose streams events and the sleep are of
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize(device)
+        backlog = min(LONGEST_BACKLOG, 1.5 * host * calls + 1e-4)
+        torch.cuda._sleep(int(GPU_CLOCK * backlog))  # type: ignore[no-untyped-call]
+        begin.record()
+        for i in range(first, first + calls):
+            run(i)
+        end.record()
+        torch.cuda.synchronize(device)
     return float(begin.elapsed_time(end)) / 1e3 / calls
 
 
