@@ -124,21 +124,16 @@ ROWS = (1, 16, 64, 256, 1024, 4096, 65536)
 LABELS = (2, 5, 10, 64)
 HEADS = ((576, 49_152), (3584, 152_064))
 ATTENTION_HEADS = ((9, 3, 64), (28, 4, 128))
-_ALL = {"set": LABELS, "both": LABELS}
 Sizes = Literal["small", "full"]
 
 
 def head_cases(sizes: Sizes) -> list[HeadCase]:
     """All of them, or those that two CPU cores finish in a minute or two; cases with equal heads are neighbours."""
     small = sizes == "small"
-    rows, heads, labels = (ROWS[:-1], HEADS[:1], {"set": LABELS, "both": (5,)}) if small else (ROWS, HEADS, _ALL)
-    return [
-        HeadCase("set" if which == "set" else "both", n, d, v, k)
-        for d, v in heads
-        for which in labels
-        for k in labels[which]
-        for n in rows
-    ]
+    rows, heads = (ROWS[:-1], HEADS[:1]) if small else (ROWS, HEADS)
+    of_set = [HeadCase("set", n, *head, k) for head in heads for k in LABELS for n in rows]
+    of_both = [HeadCase("both", n, *head, k) for head in heads for k in ((5,) if small else LABELS) for n in rows]
+    return sorted(of_set + of_both, key=lambda case: heads.index((case.d, case.v)))
 
 
 def attention_cases(sizes: Sizes) -> list[AttentionCase]:
