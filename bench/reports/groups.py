@@ -61,7 +61,7 @@ def group_table(verdicts: Sequence[GroupVerdict]) -> Table:
             str(len(verdict.outcomes)),
             str(verdict.abstentions.total()),
             cell(best),
-            "" if best is None else f"{verdict.strengths[best]:+.2f}",
+            "" if best is None else f"{verdict.strengths[best]:+z.2f}",
             cell(over, ".2f"),
         )
     return table

@@ -76,7 +76,7 @@ def item_table(verdicts: Sequence[Verdict], *, width: int) -> Table:
         table.add_row(
             Text(in_a_line(verdict.id) or str(number)),
             Text(f"abstained:\n{verdict.abstained}", "yellow") if verdict.score is None else f"{verdict.score:z.2f}",
-            *("–" if part is None or part.score is None else f"{part.score:.1f}" for part in parts),
+            *("–" if part is None or part.score is None else f"{part.score:z.1f}" for part in parts),
             "–" if verdict.mass is None else f"{verdict.mass:.3f}",
         )
     return table
@@ -101,7 +101,7 @@ def mean_line(summary: ItemSummary) -> str:
     if summary.mean is None:
         return "no item has a score"
     spread = "" if summary.deviation is None else f", standard deviation {summary.deviation:.2f}"
-    return f"mean score {summary.mean:.2f}{spread}"
+    return f"mean score {summary.mean:z.2f}{spread}"
 
 
 def _short(name: str) -> str:
