@@ -1,6 +1,7 @@
-"""The commands: `adjudge NAME` is the function, or the group, NAME in NAME.py.
+"""The commands: `adjudge NAME` is the function, or the group of commands, NAME in NAME.py.
 
-A command of a group stands in the group's file, or in GROUP_NAME.py, where it has one of its own. Its parameters are
-what can be typed, and its docstring is its help. `options/` has the options that several commands take, `runs/` what
-their runs share; lazy.py has each imported when it is called, so that `adjudge --help` loads none.
+A command is one function: its parameters are what can be typed, its docstring is its help, its body what it does. Of a
+group they stand in its file, or in those whose names begin with its own; the lists in bench.py and train.py say where.
+`options/` has the options that several commands take, `runs/` what their runs share; lazy.py imports each command when
+it is called.
 """

@@ -58,7 +58,6 @@ def bench_tree(
     weights of each instruction several times: how far do they differ? Nothing is asked twice. How the parts of the
     tree rank systems, `adjudge bench agreement --protocol tree` tells.
     """
-    check_table(output)
     found = _journal_of(path)
     if found is None and run is not None:
         raise AdjudgeError(f"{path} is no journal, and there is none beside it: leave out --run")

@@ -106,7 +106,7 @@ def judge(
     pairs with `--columns response=story_a` the first ones, with story_b the others.
     """
     if judge == "tournament":
-        from adjudge.commands.rank import rank
+        from adjudge.commands.rank import rank  # which loads scipy
 
         own = {name: value for name, value in options.items() if name != "seed"}
         rank(

@@ -16,6 +16,8 @@ from adjudge.commands.options.writing import Writing, written
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.kinds import KINDS, Options
 
+LUCKY = Annotated[int | None, typer.Option(help="How lucky.")]
+
 
 def typed(*arguments: str) -> tuple[Path, Source, str, int]:
     """What a command gets that is called with these arguments."""
@@ -108,11 +110,10 @@ def test_options_of_a_judge_that_were_given_are_found_in_the_order_in_which_they
 
 def test_an_option_of_a_judge_may_be_a_commands_own() -> None:
     app = typer.Typer()
-    own = Annotated[int | None, typer.Option(help="How lucky.")]
 
     @app.command()
     @with_groups
-    def command(options: Annotated[Options, of_judge("k", "mode", k=own)]) -> None:
+    def command(options: Annotated[Options, of_judge("k", "mode", k=LUCKY)]) -> None:
         """Judge."""
 
     page = CliRunner().invoke(app, ["--help"]).output
