@@ -154,9 +154,6 @@ def bench_kernels(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also write CSV here, and a plot beside it.")
     ] = None,
-    predict: Annotated[
-        Literal["h100", "h200"] | None, typer.Option(help="Measure nothing: what bytes and FLOPs say for this GPU.")
-    ] = None,
     earlier: Annotated[
         Path | None, typer.Option("--from", help="Measure nothing: print and plot this CSV of an earlier run.")
     ] = None,
@@ -176,7 +173,6 @@ def bench_kernels(
         rounds=rounds,
         compiled=compiled,
         output=output,
-        predict=predict,
         earlier=earlier,
     )
 
