@@ -295,6 +295,7 @@ def _refuse_unknown(value: Any, hint: Any, table: str, command: str | None) -> N
     if kind is None:
         return
     hints, tag = get_type_hints(kind), kind.__struct_config__.tag_field
+    hints = {name: hints[name] for name in kind.__struct_fields__}
     unknown = [name for name in value if name not in hints and name != tag]
     if unknown and not table and (other := command_taking(value)) is not None:
         mend = f"this looks like a recipe of adjudge train {other}"

@@ -10,12 +10,11 @@ import copy
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
 from torch.nn.functional import logsigmoid
-from transformers import AutoModelForSequenceClassification, TrainerCallback
 
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.models.reward_head import NAMES, RewardHead
@@ -32,6 +31,9 @@ from adjudge.training.evaluator.split import read_split
 from adjudge.training.policy import room
 from adjudge.training.run import Run, Status, heard_once
 from adjudge.training.terminal import counted
+
+if TYPE_CHECKING:
+    from transformers import TrainerCallback
 
 NEEDED_BY = "a reward model"
 
@@ -196,6 +198,8 @@ def reward_model(model: Any) -> Any:
 
     Raises ModelUnsupported for an architecture without a sequence classifier.
     """
+    from transformers import AutoModelForSequenceClassification
+
     if RewardHead.of(model) is not None:
         return model
     config = copy.deepcopy(model.config)
