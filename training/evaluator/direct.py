@@ -78,7 +78,7 @@ def train_direct(
     check_columns((*rows.train, *rows.held_out), asked, scores)
     train, held_out = rated_rows(rows.train, asked, scores), rated_rows(rows.held_out, asked, scores)
     check_varied(train)
-    for line in (*rows.left_out, *rows.missed):
+    for line in rows.told:
         status(line)
 
     def open_task(opened: OpenModel) -> SlotTask:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -22,7 +20,7 @@ from adjudge.rewards.imported import imported, is_own
 from adjudge.rewards.judge_reward import JudgeReward, Scale
 from adjudge.rewards.judged import check_row
 from adjudge.rewards.judges.aspects import parse_aspects
-from adjudge.rewards.judges.kinds import FILES, kind_of, of_pairs, prepare, usual
+from adjudge.rewards.judges.kinds import kind_of, of_pairs, prepare, usual
 from adjudge.rewards.references import DynamicReference, Reference, StaticReference
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.rows import Row
@@ -34,8 +32,6 @@ from adjudge.rewards.tournament_reward import TournamentReward
 
 ALWAYS = ("prompts", "completions", "completion_ids")
 """What a function can always take, whatever columns the data have."""
-Place = Callable[[str], str]
-"""Makes a path of a recipe absolute."""
 
 
 class Engine(EngineChoice, frozen=True, forbid_unknown_fields=True):
@@ -57,14 +53,6 @@ class Engine(EngineChoice, frozen=True, forbid_unknown_fields=True):
         if self.model is not None or self.url is not None:
             return self.model
         return SMOLLM2.name if self.adapter else HOUSE.name
-
-    def placed(self, place: Place) -> Engine:
-        """The same with its paths made absolute."""
-        model, tokenizer = (
-            place(name) if name and name.startswith(".") else name for name in (self.model, self.tokenizer)
-        )
-        adapter = self.adapter and place(self.adapter)
-        return msgspec.structs.replace(self, model=model, tokenizer=tokenizer, adapter=adapter)
 
 
 Tag = Annotated[str, Meta(min_length=1)]
@@ -193,14 +181,6 @@ class Judged(Part, frozen=True, kw_only=True):
     def _compares(self, kind: str) -> bool:
         """Whether there must be a reference."""
         return kind_of(kind).what == "pairs"
-
-    def placed(self, place: Place) -> Judged:
-        """The same with its paths made absolute."""
-        options = {
-            name: place(value) if name in FILES and isinstance(value, str) and Path(value).suffix else value
-            for name, value in self.options.items()
-        }
-        return msgspec.structs.replace(self, options=options, engine=self.engine and self.engine.placed(place))
 
 
 class JudgePart(Judged, frozen=True, tag="judge", kw_only=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from adjudge.training.house.rows import MadeRows, rows_of, sizes, split
 from adjudge.training.house.texts import stories_of
 from adjudge.training.run import Run, Status, heard_once
 from adjudge.training.run_folder import RunFolder
+from adjudge.training.stages import write_stage
 from adjudge.training.terminal import counted
 
 SCORES = Scores(column="scores")
@@ -57,7 +57,8 @@ def train_house(
         return SlotTask(recipe, opened, recipe.optimiser, judged)
 
     def begins() -> None:
-        write_whole(RunFolder(Path(recipe.output)).made_rows, _lines(train) + _lines(held_out))
+        rows = (*train.single, *train.pairs, *held_out.single, *held_out.pairs)
+        write_stage(RunFolder(Path(recipe.output)).made_rows, (row.columns for row in rows))
 
     def finish(made: Path, run: Run) -> None:
         if recipe.policy.method == "lora":
@@ -95,9 +96,3 @@ def _made(recipe: HouseRecipe, aspects: Sequence[Aspect], status: Status) -> tup
 
 def _rated(rows: MadeRows, asked: Asked) -> list[Rated]:
     return rated_rows(rows.pairs if asked.name == "pairwise" else rows.single, asked, SCORES)
-
-
-def _lines(rows: MadeRows) -> bytes:
-    return "".join(json.dumps(row.columns, ensure_ascii=False) + "\n" for row in (*rows.single, *rows.pairs)).encode(
-        "utf-8", "surrogatepass"
-    )
