@@ -99,7 +99,7 @@ class KeptEngine(EngineAround):
         self,
         keys: Sequence[str],
         ask: Callable[[list[int]], Iterator[tuple[int, T]]],
-        kind: type[T],
+        kind: Any,
         ended: Callable[[T], str | None],
     ) -> Iterator[tuple[int, T]]:
         def counted(new: list[int]) -> Iterator[tuple[int, T]]:
