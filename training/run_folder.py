@@ -164,23 +164,19 @@ class RunFolder(msgspec.Struct, frozen=True):
         Raises AdjudgeError where it cannot be written.
         """
         try:
-            self._begin(record, resume=resume)
-        except OSError as error:
-            raise AdjudgeError(
-                f"cannot write {error.filename or self.path} ({error.strerror}): name another output"
-            ) from error
-
-    def _begin(self, record: Mapping[str, Any], *, resume: bool) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        if not resume:
-            for path in self.earlier():
+            self.path.mkdir(parents=True, exist_ok=True)
+            for path in () if resume else self.earlier():
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
                     if path.name == COMPLETIONS:  # which the trainer has made by now
                         path.mkdir()
                 else:
                     path.unlink(missing_ok=True)
-        write_whole(self.recipe, msgspec.json.format(msgspec.json.encode(record)))
+            write_whole(self.recipe, msgspec.json.format(msgspec.json.encode(record)))
+        except OSError as error:
+            raise AdjudgeError(
+                f"cannot write {error.filename or self.path} ({error.strerror}): name another output"
+            ) from error
 
 
 def command_of(record: Any) -> str | None:

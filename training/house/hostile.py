@@ -109,18 +109,12 @@ HOSTILE: dict[str, Callable[[Story, Random, Corpus], str]] = {
     "empty": lambda story, random, corpus: random.choice(("", " ", ".", "...", "\n\n", "-", "The end.")),
     "one word": lambda story, random, corpus: " ".join([random.choice(corpus.words)] * random.choice((1, 1, 2, 30))),
     "prompt copied": _prompt,
-        [story.prompt or story.sentences[0]] * random.randint(1, 6)
-    ),
     "one sentence over and over": _one_sentence,
-        [random.choice(story.sentences)] * random.randint(3, 12)
-    ),
     "praise": _several(PRAISE),
     "about the story": _several(ABOUT),
     "template": _several(TEMPLATE),
     "excuse": _excuse,
     "questions back": _questions,
-        (random.choice(OPENINGS), *random.sample(OFFERS, random.randint(1, 5)))
-    ),
     "advice": _advice,
     "another language": _several(ELSEWHERE),
     "letters": _letters,
