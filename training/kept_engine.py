@@ -109,7 +109,8 @@ class KeptEngine(EngineAround):
 
         def unpack(raw: bytes) -> T:
             self.remembered += 1
-            return msgspec.msgpack.decode(raw, type=kind)  # JSON has no infinities
+            answer: T = msgspec.msgpack.decode(raw, type=kind)  # JSON has no infinities
+            return answer
 
         return once(self._journal, keys, counted, pack=msgspec.msgpack.encode, unpack=unpack, ended=ended)
 
