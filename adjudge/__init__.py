@@ -27,25 +27,19 @@ if TYPE_CHECKING:
     from adjudge.engine.text.prompt import Prompt as Prompt
     from adjudge.engine.text.prompt import Segment as Segment
     from adjudge.engine.text.written_scores import AnswerFormat as AnswerFormat
-    from adjudge.rewards.accuracy_reward import AccuracyReward as AccuracyReward
-    from adjudge.rewards.check_reward import Check as Check
-    from adjudge.rewards.check_reward import CheckReward as CheckReward
-    from adjudge.rewards.combining import Product as Product
-    from adjudge.rewards.combining import WeightedSum as WeightedSum
-    from adjudge.rewards.function_reward import FunctionReward as FunctionReward
-    from adjudge.rewards.gated import Gated as Gated
-    from adjudge.rewards.gates import FormatReward as FormatReward
-    from adjudge.rewards.gates import LanguageReward as LanguageReward
-    from adjudge.rewards.gates import LengthReward as LengthReward
-    from adjudge.rewards.gates import PatternReward as PatternReward
-    from adjudge.rewards.gates import RepetitionReward as RepetitionReward
-    from adjudge.rewards.group import Group as Group
-    from adjudge.rewards.group import GroupVerdict as GroupVerdict
-    from adjudge.rewards.group import Outcome as Outcome
+    from adjudge.rewards.engines.specification import EngineSpec as EngineSpec
+    from adjudge.rewards.engines.specification import JudgeSpec as JudgeSpec
     from adjudge.rewards.guards.guarded import Guarded as Guarded
     from adjudge.rewards.guards.length_free import LengthFree as LengthFree
     from adjudge.rewards.journal import Journal as Journal
-    from adjudge.rewards.judge_reward import JudgeReward as JudgeReward
+    from adjudge.rewards.judge_rewards.judge_reward import JudgeReward as JudgeReward
+    from adjudge.rewards.judge_rewards.references import DynamicReference as DynamicReference
+    from adjudge.rewards.judge_rewards.references import StaticReference as StaticReference
+    from adjudge.rewards.judge_rewards.story_formulas import STORY_ASPECTS as STORY_ASPECTS
+    from adjudge.rewards.judge_rewards.story_formulas import ComponentWeights as ComponentWeights
+    from adjudge.rewards.judge_rewards.story_reward import StoryReward as StoryReward
+    from adjudge.rewards.judge_rewards.story_reward import pointwise_story_reward as pointwise_story_reward
+    from adjudge.rewards.judge_rewards.tournament_reward import TournamentReward as TournamentReward
     from adjudge.rewards.judges.aspects import HANNA as HANNA
     from adjudge.rewards.judges.aspects import PERSE as PERSE
     from adjudge.rewards.judges.aspects import STORYER as STORYER
@@ -63,41 +57,47 @@ if TYPE_CHECKING:
     from adjudge.rewards.judges.principle import read_principles as read_principles
     from adjudge.rewards.judges.retrieval import EngineEmbedder as EngineEmbedder
     from adjudge.rewards.judges.retrieval import Index as Index
-    from adjudge.rewards.judges.rubric import Criterion as Criterion
-    from adjudge.rewards.judges.rubric import Rubric as Rubric
-    from adjudge.rewards.judges.rubric import read_rubric as read_rubric
     from adjudge.rewards.judges.rubric_judge import RubricJudge as RubricJudge
     from adjudge.rewards.judges.scalar import ScalarJudge as ScalarJudge
     from adjudge.rewards.judges.tournament import Tournament as Tournament
     from adjudge.rewards.judges.tree import TreeJudge as TreeJudge
-    from adjudge.rewards.references import DynamicReference as DynamicReference
-    from adjudge.rewards.references import StaticReference as StaticReference
+    from adjudge.rewards.parts.accuracy_reward import AccuracyReward as AccuracyReward
+    from adjudge.rewards.parts.check_reward import Check as Check
+    from adjudge.rewards.parts.check_reward import CheckReward as CheckReward
+    from adjudge.rewards.parts.combining import Product as Product
+    from adjudge.rewards.parts.combining import WeightedSum as WeightedSum
+    from adjudge.rewards.parts.function_reward import FunctionReward as FunctionReward
+    from adjudge.rewards.parts.gated import Gated as Gated
+    from adjudge.rewards.parts.gates import FormatReward as FormatReward
+    from adjudge.rewards.parts.gates import LanguageReward as LanguageReward
+    from adjudge.rewards.parts.gates import LengthReward as LengthReward
+    from adjudge.rewards.parts.gates import LengthWindow as LengthWindow
+    from adjudge.rewards.parts.gates import PatternReward as PatternReward
+    from adjudge.rewards.parts.gates import RepetitionReward as RepetitionReward
+    from adjudge.rewards.parts.section_reward import SectionReward as SectionReward
+    from adjudge.rewards.records.group import Group as Group
+    from adjudge.rewards.records.group import GroupVerdict as GroupVerdict
+    from adjudge.rewards.records.group import Outcome as Outcome
+    from adjudge.rewards.records.rubric import Criterion as Criterion
+    from adjudge.rewards.records.rubric import Rubric as Rubric
+    from adjudge.rewards.records.rubric import read_rubric as read_rubric
+    from adjudge.rewards.records.verdict import AspectVerdict as AspectVerdict
+    from adjudge.rewards.records.verdict import Comparison as Comparison
+    from adjudge.rewards.records.verdict import Example as Example
+    from adjudge.rewards.records.verdict import Item as Item
+    from adjudge.rewards.records.verdict import Pair as Pair
+    from adjudge.rewards.records.verdict import PairVerdict as PairVerdict
+    from adjudge.rewards.records.verdict import Part as Part
+    from adjudge.rewards.records.verdict import Review as Review
+    from adjudge.rewards.records.verdict import RubricVerdict as RubricVerdict
+    from adjudge.rewards.records.verdict import Verdict as Verdict
     from adjudge.rewards.reward import GroupReward as GroupReward
     from adjudge.rewards.reward import Reward as Reward
-    from adjudge.rewards.section_reward import SectionReward as SectionReward
-    from adjudge.rewards.specification import EngineSpec as EngineSpec
-    from adjudge.rewards.specification import JudgeSpec as JudgeSpec
-    from adjudge.rewards.story_formulas import STORY_ASPECTS as STORY_ASPECTS
-    from adjudge.rewards.story_formulas import ComponentWeights as ComponentWeights
-    from adjudge.rewards.story_formulas import LengthWindow as LengthWindow
-    from adjudge.rewards.story_reward import StoryReward as StoryReward
-    from adjudge.rewards.story_reward import pointwise_story_reward as pointwise_story_reward
-    from adjudge.rewards.tournament_reward import TournamentReward as TournamentReward
     from adjudge.rewards.trainers.openrlhf import for_openrlhf as for_openrlhf
     from adjudge.rewards.trainers.slime import for_slime as for_slime
     from adjudge.rewards.trainers.slime import slime_advantages as slime_advantages
     from adjudge.rewards.trainers.verl import for_verl as for_verl
     from adjudge.rewards.trainers.verl import for_verl_batch as for_verl_batch
-    from adjudge.rewards.verdict import AspectVerdict as AspectVerdict
-    from adjudge.rewards.verdict import Comparison as Comparison
-    from adjudge.rewards.verdict import Example as Example
-    from adjudge.rewards.verdict import Item as Item
-    from adjudge.rewards.verdict import Pair as Pair
-    from adjudge.rewards.verdict import PairVerdict as PairVerdict
-    from adjudge.rewards.verdict import Part as Part
-    from adjudge.rewards.verdict import Review as Review
-    from adjudge.rewards.verdict import RubricVerdict as RubricVerdict
-    from adjudge.rewards.verdict import Verdict as Verdict
 
 __version__ = "0.1.0"
 
@@ -108,48 +108,51 @@ _HOMES = {
     "adjudge.engine.embedding": ("Embedding",),
     "adjudge.engine.engine": ("Engine",),
     "adjudge.engine.errors": ("AdjudgeError",),
-    "adjudge.engine.text.labels": ("Labels",),
-    "adjudge.engine.text.prompt": ("Message", "Prompt", "Segment"),
     "adjudge.engine.remote.remote_engine": ("RemoteEngine",),
     "adjudge.engine.sampling": ("Sampling",),
     "adjudge.engine.score": ("Score",),
+    "adjudge.engine.text.labels": ("Labels",),
+    "adjudge.engine.text.prompt": ("Message", "Prompt", "Segment"),
     "adjudge.engine.text.written_scores": ("AnswerFormat",),
-    "adjudge.rewards.accuracy_reward": ("AccuracyReward",),
-    "adjudge.rewards.judges.aspects": ("HANNA", "PERSE", "STORYER", "Aspect"),
-    "adjudge.rewards.combining": ("Product", "WeightedSum"),
-    "adjudge.rewards.judges.debate": ("DebateJudge",),
-    "adjudge.rewards.judges.ensemble": ("EnsembleVerdict", "ensemble"),
-    "adjudge.rewards.function_reward": ("FunctionReward",),
-    "adjudge.rewards.gated": ("Gated",),
-    "adjudge.rewards.check_reward": ("Check", "CheckReward"),
-    "adjudge.rewards.gates": ("FormatReward", "LanguageReward", "LengthReward", "PatternReward", "RepetitionReward"),
-    "adjudge.rewards.group": ("Group", "GroupVerdict", "Outcome"),
+    "adjudge.rewards.engines.specification": ("EngineSpec", "JudgeSpec"),
     "adjudge.rewards.guards.guarded": ("Guarded",),
     "adjudge.rewards.guards.length_free": ("LengthFree",),
     "adjudge.rewards.journal": ("Journal",),
-    "adjudge.rewards.judge_reward": ("JudgeReward",),
+    "adjudge.rewards.judge_rewards.judge_reward": ("JudgeReward",),
+    "adjudge.rewards.judge_rewards.references": ("DynamicReference", "StaticReference"),
+    "adjudge.rewards.judge_rewards.story_formulas": ("STORY_ASPECTS", "ComponentWeights"),
+    "adjudge.rewards.judge_rewards.story_reward": ("StoryReward", "pointwise_story_reward"),
+    "adjudge.rewards.judge_rewards.tournament_reward": ("TournamentReward",),
+    "adjudge.rewards.judges.aspects": ("HANNA", "PERSE", "STORYER", "Aspect"),
+    "adjudge.rewards.judges.debate": ("DebateJudge",),
+    "adjudge.rewards.judges.ensemble": ("EnsembleVerdict", "ensemble"),
     "adjudge.rewards.judges.own": ("OwnJudge",),
     "adjudge.rewards.judges.pairwise": ("PairwiseJudge",),
     "adjudge.rewards.judges.personal": ("PersonalJudge", "PersonalPairJudge"),
     "adjudge.rewards.judges.pointwise": ("PointwiseJudge", "PointwisePairJudge"),
     "adjudge.rewards.judges.principle": ("PrincipleJudge", "read_principles"),
-    "adjudge.rewards.references": ("DynamicReference", "StaticReference"),
     "adjudge.rewards.judges.retrieval": ("EngineEmbedder", "Index"),
-    "adjudge.rewards.reward": ("GroupReward", "Reward"),
-    "adjudge.rewards.judges.rubric": ("Criterion", "Rubric", "read_rubric"),
     "adjudge.rewards.judges.rubric_judge": ("RubricJudge",),
     "adjudge.rewards.judges.scalar": ("ScalarJudge",),
-    "adjudge.rewards.section_reward": ("SectionReward",),
-    "adjudge.rewards.specification": ("EngineSpec", "JudgeSpec"),
-    "adjudge.rewards.story_formulas": ("STORY_ASPECTS", "ComponentWeights", "LengthWindow"),
-    "adjudge.rewards.story_reward": ("StoryReward", "pointwise_story_reward"),
     "adjudge.rewards.judges.tournament": ("Tournament",),
-    "adjudge.rewards.tournament_reward": ("TournamentReward",),
-    "adjudge.rewards.trainers.openrlhf": ("for_openrlhf",),
-    "adjudge.rewards.trainers.slime": ("for_slime", "slime_advantages"),
-    "adjudge.rewards.trainers.verl": ("for_verl", "for_verl_batch"),
     "adjudge.rewards.judges.tree": ("TreeJudge",),
-    "adjudge.rewards.verdict": (
+    "adjudge.rewards.parts.accuracy_reward": ("AccuracyReward",),
+    "adjudge.rewards.parts.check_reward": ("Check", "CheckReward"),
+    "adjudge.rewards.parts.combining": ("Product", "WeightedSum"),
+    "adjudge.rewards.parts.function_reward": ("FunctionReward",),
+    "adjudge.rewards.parts.gated": ("Gated",),
+    "adjudge.rewards.parts.gates": (
+        "FormatReward",
+        "LanguageReward",
+        "LengthReward",
+        "LengthWindow",
+        "PatternReward",
+        "RepetitionReward",
+    ),
+    "adjudge.rewards.parts.section_reward": ("SectionReward",),
+    "adjudge.rewards.records.group": ("Group", "GroupVerdict", "Outcome"),
+    "adjudge.rewards.records.rubric": ("Criterion", "Rubric", "read_rubric"),
+    "adjudge.rewards.records.verdict": (
         "AspectVerdict",
         "Comparison",
         "Example",
@@ -161,6 +164,10 @@ _HOMES = {
         "RubricVerdict",
         "Verdict",
     ),
+    "adjudge.rewards.reward": ("GroupReward", "Reward"),
+    "adjudge.rewards.trainers.openrlhf": ("for_openrlhf",),
+    "adjudge.rewards.trainers.slime": ("for_slime", "slime_advantages"),
+    "adjudge.rewards.trainers.verl": ("for_verl", "for_verl_batch"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -21,8 +21,9 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import MAX_ALTERNATIVES, Sampling
 from adjudge.engine.text.labels import LabelSet
 from adjudge.rewards.judges.aspects import HANNA
+from adjudge.rewards.judges.judge import WINDOW
 from adjudge.rewards.judges.pairwise import SCALE
-from adjudge.training.evolve.filters import WINDOW, questions_of_scores
+from adjudge.training.evolve.filters import questions_of_scores
 from adjudge.training.evolve.personas import PERSONAS
 from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.seeds import read_stories, sample_questions

@@ -21,9 +21,9 @@ from adjudge.bench.samples import Sample, draw
 from adjudge.bench.words import by_reason
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.judges.kinds import prepare
-from adjudge.rewards.verdict import PairVerdict
+from adjudge.rewards.records.group import Group, GroupVerdict
+from adjudge.rewards.records.verdict import PairVerdict
 from adjudge.training.progress import watched
 from adjudge.training.terminal import open_console, ruled_table, say
 
@@ -194,7 +194,7 @@ def _ensemble(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
     """Each story beside two others in both orders; OpenMEVA's one score of a story is the mean over its aspects."""
     from adjudge.rewards.judges.ensemble import ensemble
     from adjudge.rewards.judges.pairwise import PairwiseJudge
-    from adjudge.rewards.verdict import Verdict
+    from adjudge.rewards.records.verdict import Verdict
 
     judge = PairwiseJudge(engine, orders="ab")
     named = [msgspec.structs.replace(item, id=str(place)) for place, item in enumerate(items)]

@@ -11,8 +11,8 @@ import msgspec
 
 from adjudge.bench.agreement.dataset import RatedPair, RatedText
 from adjudge.bench.agreement.formats import load
-from adjudge.rewards.group import Group
-from adjudge.rewards.verdict import Example, WritingTask
+from adjudge.rewards.records.group import Group
+from adjudge.rewards.records.verdict import Example, WritingTask
 
 CREATIVE = frozenset({"creative_writing", "writing_song_lyrics", "writing_personal_essay", "roleplay", "chitchat"})
 """The scenarios of Auto-J that are about creative writing."""

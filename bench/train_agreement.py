@@ -20,8 +20,8 @@ from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.kinds import kind_of, prepare
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.scalar import ScalarJudge
-from adjudge.rewards.rows import Row
-from adjudge.rewards.verdict import Pair, PairVerdict
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import Pair, PairVerdict
 from adjudge.training.evaluator.finished import Finished, finished_run
 from adjudge.training.evaluator.preference import Preference, preferences_of
 from adjudge.training.evaluator.questions import NUMBERS, Rated, rated_rows

@@ -17,17 +17,26 @@ def choose_device(name: str) -> torch.device:
         device = None
     if device is None or device.type not in ("cpu", "cuda"):
         raise AdjudgeError(f'device is "{name}": choose auto, cpu, cuda or cuda:N')
-    if device.type == "cuda" and not torch.cuda.is_available():
+    if device.type == "cpu":
+        return device
+    if not torch.cuda.is_available():
         raise AdjudgeError(
             f'device is "{name}" but this torch sees no CUDA device: choose cpu, or install a CUDA build'
         )
+    if (device.index or 0) >= (count := torch.cuda.device_count()):
+        raise AdjudgeError(f'device is "{name}" but the last that this torch sees is cuda:{count - 1}: choose that one')
     return device
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The dtype called auto (float32 on CPU, bfloat16 elsewhere), float32, bfloat16 or float16; raises AdjudgeError."""
+    """The dtype called auto, float32, bfloat16 or float16; raises AdjudgeError for others.
+
+    "auto" is float32 on CPU, and bfloat16 on a GPU, or float16 where that has no bfloat16 (compute capability below 8).
+    """
     if name == "auto":
-        return torch.float32 if device.type == "cpu" else torch.bfloat16
+        if device.type == "cpu":
+            return torch.float32
+        return torch.bfloat16 if torch.cuda.get_device_capability(device) >= (8, 0) else torch.float16
     if name not in ("float32", "bfloat16", "float16"):
         raise AdjudgeError(f'dtype is "{name}": choose auto, float32, bfloat16 or float16')
     dtype: torch.dtype = getattr(torch, name)

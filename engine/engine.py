@@ -62,16 +62,17 @@ class Engine(EngineFace):
     PEFT folder of a LoRA adapter for it. A model saved without a language-model head (a reward model, a bare decoder)
     can only embed. A `Lent` model is one in training, whose base weights are used and not copied; it is where it is,
     and what it is, and sleeping gives back the cache alone. `device` and `dtype` "auto" mean CUDA if there is one,
-    float32 on CPU and bfloat16 on GPU. `max_batch_tokens` bounds one step (default: 2048 on CPU, 8192 on GPU),
-    `kv_cache_gb` the cache (4 GiB on CPU, most of the memory that is free on a GPU). The cache is made when the engine
-    opens, once weights and adapter are on the device, and anew when it wakes; ModelUnsupported says that it does not
-    fit. `max_queue` bounds how many requests may wait (default: any number); a call that would exceed it raises
-    QueueFull, one that always would CallTooLarge. `seed` draws the seeds of texts that are given none (None: other ones
-    in each run). `cuda_graphs` records decode steps on a GPU once for each size, and plays them from then on: the fewer
-    tokens a step has, the more of its time are launches; it wants attention by our Triton kernel. `batch_invariant` has
-    results on a GPU not depend on the batch either, by dense layers, norms and attention of our own, and opens no model
-    of which a probe finds otherwise (on an H100 scores took 1.29 x as long with it, texts 1.05 x). `torch_compile`
-    fuses what lies between attention and dense layers, which takes a minute when the engine opens.
+    float32 on CPU and bfloat16 on GPU (float16 on one that has none). `max_batch_tokens` bounds one step (default: 2048
+    on CPU, 8192 on GPU), `kv_cache_gb` the cache (up to 4 GiB on CPU, most of the memory that is free on a GPU). The
+    cache is made when the engine opens, once weights and adapter are on the device, and anew when it wakes;
+    ModelUnsupported says that it does not fit. `max_queue` bounds how many requests may wait (default: any number); a
+    call that would exceed it raises QueueFull, one that always would CallTooLarge. `seed` draws the seeds of texts that
+    are given none (None: other ones in each run). `cuda_graphs` records decode steps on a GPU once for each size, and
+    plays them from then on: the fewer tokens a step has, the more of its time are launches; it wants attention by our
+    Triton kernel. `batch_invariant` has results on a GPU not depend on the batch either, by dense layers, norms and
+    attention of our own, and opens no model of which a probe finds otherwise (on an H100 scores took 1.29 x as long
+    with it, texts 1.05 x). `torch_compile` fuses what lies between attention and dense layers, which takes a minute
+    when the engine opens.
 
     Threads may share an engine: their calls then share its steps. On CPU results do not depend, bit for bit, on what
     else is in a call, on its order, on `max_batch_tokens`, or on what is cached (`engine.runner.batch_invariant` says
@@ -104,7 +105,7 @@ class Engine(EngineFace):
             max_batch_tokens = CPU_BATCH_TOKENS if where.type == "cpu" else GPU_BATCH_TOKENS
         at_least(1, max_batch_tokens=max_batch_tokens)
         super().__init__(Tokenizer(opened.tokenizer, opened.model.get_input_embeddings().num_embeddings))
-        self.name, self.fingerprint = name, fingerprint
+        self.name, self.fingerprint = name, self.tokenizer.fingerprint_of(fingerprint)
         self._base = Base(name, fingerprint)
         self.dtype = str(opened.model.dtype).removeprefix("torch.")
         self.end_ids = end_ids(opened.model, opened.tokenizer)
@@ -215,7 +216,7 @@ class Engine(EngineFace):
         """What `embed` would start; any thread may prepare it. Raises PromptError."""
         call = Call(self.scheduler.clock())
         readers: dict[Tokens, HiddenReader] = {}
-        for place, tokens in enumerate(self.read(prompts)):
+        for place, tokens in enumerate(self.read(prompts, ended=True)):
             call.open += 1
             if len(tokens) > self.max_prompt_tokens:
                 call.answer(place, Embedding(None, "too_long", len(tokens)))

@@ -92,6 +92,11 @@ class EngineFace(ABC):
         return self.fingerprint, self.adapter, self.dtype, self.max_prompt_tokens
 
     @property
+    def content(self) -> dict[str, str | None]:
+        """The same but for how much it reads, by the names that the keys of journals have."""
+        return {"model": self.fingerprint, "adapter": self.adapter, "dtype": self.dtype}
+
+    @property
     def reward_head(self) -> RewardHead | None:
         """What reads a reward off the model's hidden states, where it is here; None for a model without."""
         return None
@@ -205,6 +210,7 @@ class EngineFace(ABC):
     ) -> list[Embedding]:
         """The hidden state, after the model's final norm, of each prompt's last token.
 
+        A plain string stands as the model's tokenizer has it by default, with what that puts before it and behind it.
         What does not fit has the reason "too_long", an overflow "non_finite", what is not done within `timeout` seconds
         "timeout"; on an engine that cannot read hidden states every prompt has the reason "unsupported". Raises
         PromptError and QueueFull before anything is computed.
@@ -246,16 +252,6 @@ class EngineFace(ABC):
             scores.get(place) or Score.abstained(label_set.labels, "unparsable", completion.prompt_tokens)
             for place, completion in enumerate(completions)
         ]
-
-    def places_of_answers(
-        self, texts: Sequence[str], labels: Labels | Sequence[str], forms: Sequence[AnswerFormat]
-    ) -> list[tuple[Tokens, str] | None]:
-        """The tokens of each text before its score, and the label it wrote there, as `read_answers` would find them.
-
-        None where a text has no readable score; each text has its own form.
-        """
-        made = [Completion(0, 0, text, self.tokenizer.encode(text, False), "stop") for text in texts]
-        return find_answers(made, Labels.of(labels).labels, list(forms), self.byte_table())
 
     def close(self) -> None:  # noqa: B027 (what is loaded here goes with the last reference to it)
         """End what is under way elsewhere, and let go of it: connections, replicas."""
@@ -305,8 +301,11 @@ class EngineFace(ABC):
             for ids, prompt, one in zip(tokens, prompts, sets, strict=True)
         ]
 
-    def read(self, prompts: Sequence[AnyPrompt]) -> list[Tokens]:
-        """Every prompt as tokens, one that is certainly too long only in part; raises PromptError with its place."""
+    def read(self, prompts: Sequence[AnyPrompt], *, ended: bool = False) -> list[Tokens]:
+        """Every prompt as tokens, one that is certainly too long only in part; raises PromptError with its place.
+
+        With `ended` a plain string ends as the model's tokenizer ends a text, for what is read at its last token.
+        """
         if isinstance(prompts, str | Prompt):
             raise PromptError("one prompt is given for a list of them: put it in brackets, [prompt]")
         if not isinstance(prompts, Sized):
@@ -314,7 +313,7 @@ class EngineFace(ABC):
         tokens = []
         for place, prompt in enumerate(prompts):
             try:
-                tokens.append(self.tokenizer.prompt(prompt, self.max_prompt_tokens))
+                tokens.append(self.tokenizer.prompt(prompt, self.max_prompt_tokens, ended=ended))
             except PromptError as error:
                 error.place = place if len(prompts) > 1 else None
                 raise
@@ -341,7 +340,7 @@ class EngineFace(ABC):
         self.require_rewards()
         head = self.reward_head
         assert head is not None
-        return head.read_parts(self.read(prompts))
+        return head.read_parts(self.read(prompts, ended=True))
 
     def _compile(self, prompt: AnyPrompt, labels: AnyLabels) -> LabelSet:
         """Labels in the context of the prompt's last characters, compiled once for each such context."""
@@ -357,10 +356,12 @@ class EngineFace(ABC):
 
     def _end(self, prompt: Prompt) -> tuple[str, bool]:
         """The text that the tokens of a prompt end with, as far as one segment goes, and whether it is trusted."""
-        for segment in reversed(prompt.segments):
+        read: list[Tokens] | None = None
+        for place, segment in reversed(list(enumerate(prompt.segments))):
             if segment.text and (segment.trusted or segment.limit is None):
                 return segment.text, segment.trusted
-            if ids := self.tokenizer.segment(segment):
+            read = self.tokenizer.segments(prompt, self.max_prompt_tokens) if read is None else read
+            if ids := read[place]:
                 whole = len(ids) < (segment.limit or 0)
                 return segment.text if whole else self.tokenizer.decode(list(ids)[-16:]), segment.trusted
         return "", True
@@ -396,3 +397,12 @@ def names_in(labels: AnyLabels) -> tuple[str, ...]:
 
 def _place(answer: tuple[int, Any]) -> int:
     return answer[0]
+
+
+def checked_engine(engine: EngineFace) -> EngineFace:
+    """The same; raises AdjudgeError for what is no open engine."""
+    if not isinstance(engine, EngineFace):
+        raise AdjudgeError(
+            f"engine is {shown(engine)}: give an open one, as Engine(name) or the face of an AsyncEngine"
+        )
+    return engine

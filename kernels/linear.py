@@ -23,6 +23,7 @@ In bfloat16 (two cores with AMX, microseconds; float32 by oneDNN, then bfloat16 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
@@ -43,6 +44,10 @@ LARGE_TILES = (1024, 768, 512, 2048, 256)
 LEAST_FILLED = 4
 """A large tile that is less than a quarter full costs more than its rows in small ones."""
 LEAST_PROBED = 33
+PART = 4096
+"""Outputs of a layer that is computed in parts, as a head is: their products with some rows stay in a CPU's caches."""
+PART_ROWS = 100
+"""Its rows at once; a probe of more would take longer than they gain."""
 PROBED_VALUES = 1 << 23
 """Row counts above `LEAST_PROBED` with more results than this are not probed: a head's probe would take seconds."""
 MAX_WIDTH = 768
@@ -58,36 +63,68 @@ def padded_rows(count: int, unit: int) -> int:
 
 
 def invariant_linear(
-    input_ND: torch.Tensor, weight_VD: torch.Tensor, bias_V: torch.Tensor | None = None
+    input_ND: torch.Tensor,
+    weight_VD: torch.Tensor,
+    bias_V: torch.Tensor | None = None,
+    *,
+    dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """`input @ weight.T + bias`, bit-equal for a row whatever surrounds it.
 
-    Shapes: input [N, D], weight [V, D], bias [V] -> [N, V].
+    Shapes: input [N, D], weight [V, D], bias [V] -> [N, V], in the input's dtype or `dtype`, to which torch's sums come
+    rounded to the input's.
     """
     if kernel_backend(input_ND.device) == "triton":
         from adjudge.kernels.linear_triton import triton_linear
 
-        return triton_linear(input_ND, weight_VD, bias_V)
+        return triton_linear(input_ND, weight_VD, bias_V, dtype)
+    prepacking = prepacking_of(weight_VD)
+    prepacked = partial(prepacking.of, weight_VD) if prepacking else None
+    output_NV = _torch_linear(input_ND, weight_VD, bias_V, prepacked)
+    return output_NV if dtype is None else output_NV.to(dtype)
+
+
+def invariant_part(input_ND: torch.Tensor, weight_VD: torch.Tensor, part: int) -> torch.Tensor:
+    """`input @ weight.T` on a CPU for `PART` of the outputs alone, bit-equal for a row whatever surrounds it.
+
+    The weight may be kept prepacked by `PART` rows.
+    """
+    prepacking = prepacking_of(weight_VD, PART)
+    prepacked = partial(prepacking.of, weight_VD, part) if prepacking else None
+    return _torch_linear(input_ND, weight_VD[part * PART :][:PART], None, prepacked, PART_ROWS)
+
+
+def _torch_linear(
+    input_ND: torch.Tensor,
+    weight_VD: torch.Tensor,
+    bias_V: torch.Tensor | None,
+    prepacked: Callable[[], torch.Tensor] | None,
+    limit: int = PROBED_ROWS[-1],
+) -> torch.Tensor:
+    """By oneDNN, `limit` rows at once at most, where it heeds no other rows; else in tiles."""
     outputs, width = weight_VD.shape
     kind = width, outputs, weight_VD.dtype, bias_V is not None, torch.get_num_threads()
-    most = agreeing_rows(*kind)
+    most = agreeing_rows(*kind, limit)
     if not most:
         large = large_tile(padded_rows(width, WIDTH_STEP), *kind[1:]) if input_ND.shape[0] > ROW_TILE else 0
         return tiled_linear(input_ND, weight_VD, bias_V, large)
-    if (prepacking := prepacking_of(weight_VD)) is not None and prepacking_agrees(*kind):
-        weight_VD = prepacking.of(weight_VD)
+    if prepacked is not None and prepacking_agrees(*kind, limit):
+        weight_VD = prepacked()
     if input_ND.shape[0] <= most:
         return _onednn(input_ND, weight_VD, bias_V)
     return torch.cat([_onednn(part_ND, weight_VD, bias_V) for part_ND in torch.split(input_ND, most)])
 
 
 @cache
-def agreeing_rows(width: int, outputs: int, dtype: torch.dtype, biased: bool, threads: int) -> int:
-    """Up to how many rows a probe found the same bits in oneDNN's matmuls of different numbers of them; 0 for none.
+def agreeing_rows(
+    width: int, outputs: int, dtype: torch.dtype, biased: bool, threads: int, limit: int = PROBED_ROWS[-1]
+) -> int:
+    """Up to how many rows, `limit` at most, a probe found the same bits in oneDNN's matmuls of different numbers.
 
-    `threads` are those of the moment.
+    0 for none. `threads` are those of the moment.
     """
-    most = max(count for count in PROBED_ROWS if count <= LEAST_PROBED or count * outputs <= PROBED_VALUES)
+    counts = (count for count in PROBED_ROWS if count <= limit)
+    most = max(count for count in counts if count <= LEAST_PROBED or count * outputs <= PROBED_VALUES)
     input_ND, weight_VD, bias_V = _cancelling(most, width, outputs, dtype, biased)
 
     def agrees(count: int) -> bool:
@@ -102,12 +139,14 @@ def agreeing_rows(width: int, outputs: int, dtype: torch.dtype, biased: bool, th
 
 
 @cache
-def prepacking_agrees(width: int, outputs: int, dtype: torch.dtype, biased: bool, threads: int) -> bool:
+def prepacking_agrees(
+    width: int, outputs: int, dtype: torch.dtype, biased: bool, threads: int, limit: int = PROBED_ROWS[-1]
+) -> bool:
     """Whether a probe found oneDNN's matmuls of prepacked weights to have the bits of those of plain ones.
 
     `threads` are those of the moment.
     """
-    most = agreeing_rows(width, outputs, dtype, biased, threads)
+    most = agreeing_rows(width, outputs, dtype, biased, threads, limit)
     input_ND, weight_VD, bias_V = _cancelling(most, width, outputs, dtype, biased)
     plain_NV = _onednn(input_ND, weight_VD, bias_V)
     counts = (count for count in PROBED_ROWS if count <= most)

@@ -14,6 +14,7 @@ Measured since is what it costs the default model as a whole: scores take 1.29 t
 # mypy: disable-error-code="no-untyped-def"
 # (Triton gives the parameters of its functions their types at each call.)
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -26,11 +27,13 @@ TILE = 64
 
 
 @launcher
-def triton_linear(input_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None = None) -> Tensor:
-    """`input @ weight.T + bias`, [N, V] in the input's dtype, added up in float32."""
+def triton_linear(
+    input_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None = None, dtype: torch.dtype | None = None
+) -> Tensor:
+    """`input @ weight.T + bias`, [N, V] in the input's dtype or `dtype`, added up in float32."""
     rows, width = input_ND.shape
     outputs = len(weight_VD)
-    output_NV = input_ND.new_empty(rows, outputs)
+    output_NV = input_ND.new_empty(rows, outputs, dtype=dtype)
     if rows:
         linear_kernel[(triton.cdiv(rows, TILE) * triton.cdiv(outputs, TILE),)](
             input_ND,

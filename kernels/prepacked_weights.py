@@ -17,33 +17,46 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 
 class Prepacking:
-    """The prepacked copy of one weight, made when it is first asked for and again after each change in place."""
+    """The prepacked copies of one weight, `rows` of it in each.
 
-    def __init__(self) -> None:
-        self._prepacked: torch.Tensor | None = None
-        self._source = (0, -1)  # where the numbers stood that it has, and how often they had been written to
+    They are made when they are first asked for and again after each change in place.
+    """
 
-    def of(self, weight_VD: torch.Tensor) -> torch.Tensor:
-        """The weight as oneDNN's matmuls take it."""
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self._parts: dict[int, torch.Tensor] = {}
+        self._source = (0, -1)  # where the numbers stood that they have, and how often they had been written to
+
+    def of(self, weight_VD: torch.Tensor, part: int = 0) -> torch.Tensor:
+        """A part of the weight as oneDNN's matmuls take it."""
         source = weight_VD.data_ptr(), weight_VD._version
-        if self._prepacked is None or self._source != source:
-            self._prepacked, self._source = prepack(weight_VD), source
-        return self._prepacked
+        if self._source != source:
+            self._parts, self._source = {}, source
+        if part not in self._parts:
+            self._parts[part] = prepack(weight_VD[part * self.rows : (part + 1) * self.rows])
+        return self._parts[part]
 
 
 _prepackings: Any = WeakTensorKeyDictionary()
 
 
-def keep_prepacked(weight_VD: torch.Tensor) -> None:
-    """Have `linear` use a prepacked copy of a weight, which was not made in inference mode, for as long as it lives."""
+def keep_prepacked(weight_VD: torch.Tensor, rows: int | None = None) -> None:
+    """Have `linear` use a prepacked copy of a weight, which was not made in inference mode, for as long as it lives.
+
+    With `rows` there is one of so many rows after the other, for who multiplies with one at a time.
+    """
     if weight_VD not in _prepackings:
-        _prepackings[weight_VD] = Prepacking()
+        _prepackings[weight_VD] = Prepacking(_rows(weight_VD, rows))
 
 
-def prepacking_of(weight_VD: torch.Tensor) -> Prepacking | None:
-    """That of a weight which is to be kept prepacked."""
+def prepacking_of(weight_VD: torch.Tensor, rows: int | None = None) -> Prepacking | None:
+    """That of a weight which is to be kept prepacked, and by `rows` if they are given, else as a whole."""
     prepacking: Prepacking | None = _prepackings.get(weight_VD)
-    return prepacking
+    return prepacking if prepacking and prepacking.rows == _rows(weight_VD, rows) else None
+
+
+def _rows(weight_VD: torch.Tensor, rows: int | None) -> int:
+    return len(weight_VD) if rows is None else min(rows, len(weight_VD))
 
 
 def prepack(weight_VD: torch.Tensor) -> torch.Tensor:

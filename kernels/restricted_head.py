@@ -6,6 +6,14 @@ Ladder, naive to fast. Milliseconds for N = 256, D = 576, V = 49152, K = 5, floa
 3. "set", torch: multiply-and-sum with the label rows of the weight      0.6   220 x
    the same by matmuls: see label_products
 
+"both" by 2 goes through tiles of 32 rows however few there are. In float32 on CPU the log-sum is now by the products of
+`linear`, with weights kept prepacked, in parts of 4,096 of the vocabulary (2 is left to half precision and to devices
+without Triton). Milliseconds before and since, the log-sum alone, one busy thread of an AMD EPYC, medians interleaved;
+in brackets the share of the time that is left where there is no memory to keep weights prepacked:
+- 1 row 38.9, 12.9 (0.51); 4 rows 39.2, 13.4 (0.50); 8 rows 45.8, 19.8 (0.56); 24 rows 45.8, 37.9 (0.94);
+- 256 rows 284.9, 276.2 (1.02); 1,000 rows 1,424, 1,179; one warm question as a whole 178, 139.
+Where it loses is a tile that is just full: 32 rows 44.0, 45.6 (1.18).
+
 On CUDA, in bf16, predicted: bytes and FLOPs over an H200's 4.8 TB/s and about 700 TFLOP/s.
 Microseconds for N = 4096, D = 3584, V = 152064, K = 5:
 4. the whole head and log_softmax: 4.5 TFLOP and three passes over 1.2 GB of logits           7,000
@@ -20,11 +28,11 @@ own tokens. Memory beyond the arguments is that of the scores (rows times K) and
 themselves in the model's dtype.
 
 Where it loses (bench/results/kernels-cpu.csv, one thread): "set" takes 3.5 to 29 times as long on a CPU as index,
-matmul and log_softmax (no statistics, and bits that depend on the batch), and "both" for a single row 3.8 times the
-plain head, the price of its padding to 32 rows. On an H200 (bench/results/gpu.md) "set" of 64 rows takes 9.0 µs at D
-576, V 49152, where index and matmul take 15.5, but 26.6 at D 3584, V 152064, where these take 16.6. The checks of
-rows and labels wait for the device once a call where one of these lies there; on the host they are checked without
-waiting, and then copied over.
+matmul and log_softmax (no statistics, and bits that depend on the batch), and "both" for a single row took 3.8 times
+the plain head, the price of its padding to 32 rows, before the log-sum was by `linear`. On an H200
+(bench/results/gpu.md) "set" of 64 rows takes 9.0 µs at D 576, V 49152, where index and matmul take 15.5, but 26.6 at D
+3584, V 152064, where these take 16.6. The checks of rows and labels wait for the device once a call where one of these
+lies there; on the host they are checked without waiting, and then copied over.
 """
 
 from dataclasses import dataclass
@@ -33,7 +41,14 @@ import torch
 from torch import Tensor
 
 from adjudge.kernels.dispatch import kernel_backend
-from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer, check_head, check_normalizer, lay_out
+from adjudge.kernels.restricted_head_arguments import (
+    HeadWeights,
+    LabelRows,
+    Normalizer,
+    check_head,
+    check_normalizer,
+    lay_out,
+)
 from adjudge.kernels.restricted_head_torch import Scores, no_scores, torch_set_scores, vocabulary_log_sum, with_full
 from adjudge.kernels.surroundings import undisturbed
 
@@ -93,7 +108,7 @@ def restricted_logprobs(
     Raises LabelSetError (a ValueError) about labels, ValueError about other values and shapes, TypeError about dtypes.
     """
     check_normalizer(normalizer)
-    head = Head(weight_VD, norm_weight, eps, bias, softcap, temperature)
+    head = HeadWeights(weight_VD, norm_weight, eps, bias, softcap, temperature)
     check_head(hidden_ND, head)
     rows, labels = lay_out(
         hidden_ND, len(weight_VD), rows, label_ids, label_offsets, label_groups, label_values, targets
@@ -111,7 +126,7 @@ def restricted_logprobs(
     return _assembled(scores, labels)
 
 
-def _assembled(scores: Scores, labels: Labels) -> RestrictedScores:
+def _assembled(scores: Scores, labels: LabelRows) -> RestrictedScores:
     """The scores as they are handed out."""
     return RestrictedScores(
         logprobs=scores["logprobs"],

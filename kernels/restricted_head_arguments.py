@@ -21,7 +21,7 @@ class LabelSetError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class HeadWeights:
     """What turns a hidden state into logits."""
 
     weight_VD: Tensor
@@ -31,7 +31,7 @@ class Head:
     softcap: float | None
     temperature: float
 
-    def without_norm(self) -> Head:
+    def without_norm(self) -> HeadWeights:
         """The same head for hidden states that are normed already."""
         return replace(self, norm_weight_D=None)
 
@@ -44,7 +44,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class LabelRows:
     """Checked label sets, one for all rows or one a row: set s owns tokens and labels offsets[s] : offsets[s + 1]."""
 
     shared: bool
@@ -69,7 +69,7 @@ def check_normalizer(normalizer: str) -> None:
         raise ValueError(f'normalizer is {normalizer!r}: use "set", "full" or "both"')
 
 
-def check_head(hidden_ND: Tensor, head: Head) -> None:
+def check_head(hidden_ND: Tensor, head: HeadWeights) -> None:
     """Refuse tensors whose shapes, dtypes or devices do not fit each other, and numbers outside their range."""
     weight_VD = head.weight_VD
     for name, tensor in (("hidden_ND", hidden_ND), ("weight_VD", weight_VD)):
@@ -136,7 +136,7 @@ def lay_out(
     groups: Tensor | None,
     values: Tensor | None,
     targets: Tensor | None,
-) -> tuple[Tensor | None, Labels]:
+) -> tuple[Tensor | None, LabelRows]:
     """Check the rows and label arguments, number the labels of all sets in one row, and put both beside hidden_ND.
 
     Nothing waits for hidden_ND's device if rows and labels are on the host; if one is not, it is waited for once.
@@ -184,7 +184,7 @@ def lay_out(
         if values.shape != (label_count,):
             raise LabelSetError(f"label_values has shape {tuple(values.shape)}: pass one a label, ({label_count},)")
         values = _beside(values.float().contiguous(), hidden_ND)
-    return None if rows is None else _beside(rows, hidden_ND), Labels(
+    return None if rows is None else _beside(rows, hidden_ND), LabelRows(
         shared=shared,
         token_ids=_beside(ids, hidden_ND),
         token_offsets=_beside(offsets, hidden_ND),

@@ -5,17 +5,27 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from adjudge.kernels.label_products import label_products
-from adjudge.kernels.linear import ROW_TILE
-from adjudge.kernels.restricted_head_arguments import Head, Labels
+from adjudge.kernels.linear import (
+    LEAST_ROWS,
+    PART,
+    PART_ROWS,
+    ROW_TILE,
+    invariant_part,
+    padded_rows,
+)
+from adjudge.kernels.restricted_head_arguments import HeadWeights, LabelRows
 
 # A row's bits must not depend on its neighbours. So all arithmetic of the torch path runs on tiles of one fixed shape,
-# padded where the rows run out: torch then goes the same way for a row whatever N is and wherever the row stands.
+# padded where the rows run out: torch then goes the same way for a row whatever N is and wherever the row stands. The
+# vocabulary's products in float32 on CPU alone are of as many rows as `linear` has probed for that.
 _SET_TILE = 128
 _LABEL_BLOCK = 8
-_VOCABULARY_CHUNK = 2048
 _ROWS_AT_ONCE = 1024  # of the vocabulary's log-sum: enough to read the weights once for many rows
+_VOCABULARY_CHUNK = 2048
+_EVEN = 64  # numbers: rows of a multiple of these begin alike for a CPU's vectors
 
 Scores = dict[str, Tensor]  # RestrictedScores by field name, as far as computed, and "log_z" [N]: log-sum over the set
 
@@ -23,7 +33,7 @@ Scores = dict[str, Tensor]  # RestrictedScores by field name, as far as computed
 Rows = Tensor | range
 
 
-def torch_set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head, labels: Labels) -> Scores:
+def torch_set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: HeadWeights, labels: LabelRows) -> Scores:
     """Score the label sets alone, in tiles of rows that have equally many tokens and labels.
 
     Memory beyond the scores is that of one tile.
@@ -53,7 +63,7 @@ class _Bucket:
     label_positions_BL: Tensor
 
 
-def _buckets(labels: Labels, n: int) -> Iterator[_Bucket]:
+def _buckets(labels: LabelRows, n: int) -> Iterator[_Bucket]:
     device = labels.token_ids.device
     if labels.shared:
         tokens, places = (torch.arange(count, device=device) for count in (len(labels.token_ids), labels.label_count))
@@ -69,7 +79,9 @@ def _buckets(labels: Labels, n: int) -> Iterator[_Bucket]:
         )
 
 
-def _bucket_scores(hidden_ND: Tensor, rows: Tensor | None, head: Head, labels: Labels, bucket: _Bucket) -> Scores:
+def _bucket_scores(
+    hidden_ND: Tensor, rows: Tensor | None, head: HeadWeights, labels: LabelRows, bucket: _Bucket
+) -> Scores:
     def tile(table: Tensor, start: int) -> Tensor:
         return table if len(table) == 1 else _pad(table[start : start + _SET_TILE], _SET_TILE)
 
@@ -77,7 +89,7 @@ def _bucket_scores(hidden_ND: Tensor, rows: Tensor | None, head: Head, labels: L
     for start in range(0, len(bucket.rows_B), _SET_TILE):
         positions, places = tile(bucket.token_positions_BK, start), tile(bucket.label_positions_BL, start)
         rows_T = bucket.rows_B[start : start + _SET_TILE]
-        x_PD = final_rows(hidden_ND, rows_T if rows is None else _take(rows, rows_T), head)
+        x_PD = torch_final_rows(hidden_ND, rows_T if rows is None else _take(rows, rows_T), head)
         token_ids = labels.token_ids[positions[: len(rows_T)]]
         logits = _pad(_token_logits(x_PD, head, token_ids), _SET_TILE)
         finite = _pad(x_PD.abs().amax(-1) < torch.inf, _SET_TILE)
@@ -92,7 +104,7 @@ def _take(table: Tensor, rows: Rows) -> Tensor:
     return table[rows.start : rows.stop] if isinstance(rows, range) else table[rows]
 
 
-def final_rows(hidden_ND: Tensor, rows_T: Rows, head: Head) -> Tensor:
+def torch_final_rows(hidden_ND: Tensor, rows_T: Rows, head: HeadWeights) -> Tensor:
     """Gather rows in float32, normed if asked, padded with rows of zeros to whole tiles."""
     x_PD = _pad(_take(hidden_ND, rows_T).float(), -(-len(rows_T) // ROW_TILE) * ROW_TILE).contiguous()
     if head.norm_weight_D is None:
@@ -105,7 +117,7 @@ def final_rows(hidden_ND: Tensor, rows_T: Rows, head: Head) -> Tensor:
     return torch.cat(normed).to(hidden_ND.dtype).float()
 
 
-def _token_logits(x_PD: Tensor, head: Head, ids_BK: Tensor) -> Tensor:
+def _token_logits(x_PD: Tensor, head: HeadWeights, ids_BK: Tensor) -> Tensor:
     """The logits [P, K] of tokens [B, K]: B is P, or 1 for all rows, or less where nobody reads the last rows."""
     if len(ids_BK) > 1:
         ids_BK = _pad(ids_BK, len(x_PD))
@@ -148,18 +160,38 @@ def _statistics(logits_TL: Tensor, values_BL: Tensor | None, finite_T: Tensor) -
     return scores
 
 
-def vocabulary_log_sum(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head) -> Tensor:
-    """Log-sum-exp over the vocabulary [N]; memory beyond it is that of some rows and one chunk of the vocabulary."""
+def vocabulary_log_sum(hidden_ND: Tensor, rows: Tensor | None, n: int, head: HeadWeights) -> Tensor:
+    """Log-sum-exp over the vocabulary [N]; memory beyond it is that of some rows and one part of the vocabulary."""
+    plain = hidden_ND.device.type == "cpu" and head.weight_VD.dtype == torch.float32
+    log_sum = _log_sum if plain else _log_sum_in_tiles
     log_sums = []
     for start in range(0, n, _ROWS_AT_ONCE):
         places = range(start, min(n, start + _ROWS_AT_ONCE))
-        log_sums.append(_log_sum(final_rows(hidden_ND, places if rows is None else _take(rows, places), head), head))
-    return torch.cat(log_sums)[:n]
+        x_PD = torch_final_rows(hidden_ND, places if rows is None else _take(rows, places), head)
+        log_sums.append(log_sum(x_PD[: padded_rows(len(places), LEAST_ROWS)], head)[: len(places)])
+    return torch.cat(log_sums)
 
 
-def _log_sum(x_PD: Tensor, head: Head) -> Tensor:
-    """Two stages of fixed order: within chunks of the vocabulary, then over the chunks."""
-    tiles = x_PD.view(-1, ROW_TILE, x_PD.shape[1])
+def _log_sum(x_PD: Tensor, head: HeadWeights) -> Tensor:
+    """Two stages of fixed order: within parts of the vocabulary, then over the parts."""
+    parts = torch.split(head.weight_VD, PART)
+    sums = x_PD.new_zeros(-(-len(x_PD) // ROW_TILE), len(parts), ROW_TILE)
+    for c, part_CD in enumerate(parts):  # outermost, so that its weights stay in a cache for all rows
+        short = -len(part_CD) % _EVEN
+        bias_C = None if head.bias_V is None else F.pad(head.bias_V[c * PART :][:PART].float(), (0, short))
+        for start in range(0, len(x_PD), PART_ROWS):
+            dots_BC = invariant_part(x_PD[start : start + PART_ROWS], head.weight_VD, c)
+            dots_BC = F.pad(dots_BC, (0, short)) if short else dots_BC
+            for row in range(start, start + len(dots_BC), LEAST_ROWS):
+                logits_TC = head.logits(dots_BC[row - start :][:LEAST_ROWS], bias_C)
+                logits_TC[:, len(part_CD) :] = -torch.inf
+                sums[row // ROW_TILE, c, row % ROW_TILE :][:LEAST_ROWS] = logits_TC.logsumexp(1)
+    return torch.cat([tile.logsumexp(0) for tile in sums])
+
+
+def _log_sum_in_tiles(x_PD: Tensor, head: HeadWeights) -> Tensor:
+    """The same by matmuls of one shape, for weights that are converted first, and on any device."""
+    tiles = _pad(x_PD, padded_rows(len(x_PD), ROW_TILE)).view(-1, ROW_TILE, x_PD.shape[1])
     chunks = torch.split(head.weight_VD, _VOCABULARY_CHUNK)
     sums = x_PD.new_empty(len(tiles), len(chunks), ROW_TILE)
     for c, chunk in enumerate(chunks):  # outermost, so that a chunk of weights stays in the cache for all rows
@@ -178,7 +210,7 @@ def _log_sum(x_PD: Tensor, head: Head) -> Tensor:
     return log_sum.flatten()
 
 
-def with_full(scores: Scores, log_full: Tensor, labels: Labels, *, replace: bool) -> Scores:
+def with_full(scores: Scores, log_full: Tensor, labels: LabelRows, *, replace: bool) -> Scores:
     """Add what the log-sum over the vocabulary [N] tells, and make rows invalid where it is not finite."""
     n = len(log_full)
     valid = scores["valid"] & log_full.isfinite()
@@ -199,7 +231,7 @@ def with_full(scores: Scores, log_full: Tensor, labels: Labels, *, replace: bool
     return full
 
 
-def no_scores(hidden_ND: Tensor, labels: Labels) -> Scores:
+def no_scores(hidden_ND: Tensor, labels: LabelRows) -> Scores:
     """The scores of no rows at all."""
     empty = hidden_ND.new_empty(0, dtype=torch.float32)
     names = ["log_z", "best_logprob", "entropy", "margin"] + ["expected", "variance"] * (labels.values is not None)

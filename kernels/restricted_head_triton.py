@@ -18,7 +18,7 @@ import triton
 from torch import Tensor
 
 from adjudge.kernels.dispatch import capability, launcher
-from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer
+from adjudge.kernels.restricted_head_arguments import HeadWeights, LabelRows, Normalizer
 from adjudge.kernels.restricted_head_torch import Scores
 from adjudge.kernels.restricted_head_triton_full import final_row_kernel, full_scores_kernel, vocabulary_kernel
 from adjudge.kernels.restricted_head_triton_row import set_row_kernel
@@ -35,14 +35,14 @@ ROWS_AT_ONCE = 8192
 
 @launcher
 def triton_scores(
-    hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head, labels: Labels, normalizer: Normalizer
+    hidden_ND: Tensor, rows: Tensor | None, n: int, head: HeadWeights, labels: LabelRows, normalizer: Normalizer
 ) -> Scores:
     """The scores of at least one row."""
     hidden_ND = hidden_ND.contiguous()  # other strides would make other kernels, whose sums have another order
     if normalizer == "set":
         return _set_scores(hidden_ND, rows, n, head, labels)
     if rows is not None or head.norm_weight_D is not None:
-        hidden_ND, rows, head = _final_rows(hidden_ND, rows, n, head), None, head.without_norm()
+        hidden_ND, rows, head = triton_final_rows(hidden_ND, rows, n, head), None, head.without_norm()
     scores = _set_scores(hidden_ND, rows, n, head, labels)
     scores |= {name: torch.empty_like(scores["log_z"]) for name in ("log_mass", "mass")}
     scores["full_logprobs"] = torch.empty_like(scores["logprobs"])
@@ -52,7 +52,7 @@ def triton_scores(
     return scores
 
 
-def _set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head, labels: Labels) -> Scores:
+def _set_scores(hidden_ND: Tensor, rows: Tensor | None, n: int, head: HeadWeights, labels: LabelRows) -> Scores:
     def output(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=hidden_ND.device)
 
@@ -117,7 +117,9 @@ def _tile(tokens: int, dtype: torch.dtype) -> dict[str, Any]:
     return {"ROWS": 32, "LABELS": labels, "WIDTH_BLOCK": 32 if narrow else 128, "num_warps": 4, "num_stages": 4}
 
 
-def _final_rows(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head) -> Tensor:
+@launcher
+def triton_final_rows(hidden_ND: Tensor, rows: Tensor | None, n: int, head: HeadWeights) -> Tensor:
+    """At least one row of contiguous `hidden_ND`, normed if asked and rounded to its dtype."""
     final_ND = hidden_ND.new_empty(n, hidden_ND.shape[1])
     final_row_kernel[(n,)](
         hidden_ND,
@@ -131,7 +133,7 @@ def _final_rows(hidden_ND: Tensor, rows: Tensor | None, n: int, head: Head) -> T
     return final_ND
 
 
-def _vocabulary_sums(hidden_ND: Tensor, head: Head) -> tuple[Tensor, Tensor]:
+def _vocabulary_sums(hidden_ND: Tensor, head: HeadWeights) -> tuple[Tensor, Tensor]:
     """Maximum and sum of exponentials [N, C] over each chunk of the vocabulary."""
     n = len(hidden_ND)
     vocabulary, width = head.weight_VD.shape
@@ -168,7 +170,7 @@ def _vocabulary_tile(hidden_ND: Tensor) -> dict[str, int]:
     return {"ROWS": 128, "COLUMNS": columns, "WIDTH_BLOCK": 64, "num_warps": 8, "num_stages": 3}
 
 
-def _finish(scores: Scores, start: int, peaks: Tensor, sums: Tensor, labels: Labels, *, replace: bool) -> None:
+def _finish(scores: Scores, start: int, peaks: Tensor, sums: Tensor, labels: LabelRows, *, replace: bool) -> None:
     """Add what the vocabulary tells to the scores of the rows from `start` on."""
     n, chunks = peaks.shape
     rows = {name: value[start : start + n] for name, value in scores.items()}

@@ -31,6 +31,8 @@ and which run asked for which verdicts on which texts (contents)."""
 VERSION = 2
 """Of the tables. Journals of earlier versions lack some; they are read as they are, and grow the others."""
 
+ASKED = "SELECT answers, name FROM questions JOIN answers USING (key) WHERE hash = ?"
+
 ANOTHER = "name another with --journal"
 """What mends a journal that an option names."""
 
@@ -46,7 +48,10 @@ MAGIC = b"SQLite format 3\0"
 
 WAL_ATTEMPTS = 200
 
-DAMAGE = (sqlite3.DatabaseError, zlib.error, msgspec.MsgspecError, ValueError, TypeError, KeyError, OverflowError)
+DAMAGE = (
+    *(sqlite3.DatabaseError, zlib.error, msgspec.MsgspecError),
+    *(ValueError, TypeError, KeyError, OverflowError, RecursionError),
+)
 """What goes wrong with bytes, types and references that are not as they were written."""
 
 
@@ -82,6 +87,7 @@ class Journal:
         self.path, self.mend = Path(path), mend
         self._writing = Lock()  # threads share the connection, and so a transaction
         self._forgetting = self._closed = False
+        self._asks = True
         try:
             if self.path.is_file() and not os.access(self.path.parent, os.W_OK):  # SQLite writes beside it even to read
                 self._open_beside_nothing()
@@ -106,8 +112,9 @@ class Journal:
         self._open(f"{self.path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
         if log.is_file() and log.stat().st_size:  # where newer verdicts are, which would be passed over
             raise AdjudgeError(f"{self.path} was left by a run that was killed, or goes on, and {copy} with {log.name}")
-        if self._checked_version() < VERSION:
+        if (version := self._checked_version()) < 1:
             raise AdjudgeError(f"{self.path} is of an earlier adjudge, and {copy}")
+        self._asks = version > 1
 
     def _open(self, path: str | Path, *, uri: bool = False) -> None:
         self._db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False, uri=uri)
@@ -128,7 +135,7 @@ class Journal:
         ours = {table: [column.split()[0] for column in made.split(", ")] for table, made in TABLES.items()}
         if version > VERSION or any(columns[table] != ours.get(table) for table in tables):
             raise AdjudgeError(f"{self.path} is a database of something else, and no journal: name another file")
-        if version == VERSION and (absent := TABLES.keys() - tables):
+        if version and (absent := TABLES.keys() - tables - ({"questions"} if version == 1 else set())):
             raise self.damaged(f"no table {', '.join(sorted(absent))}")
         return version
 
@@ -177,10 +184,11 @@ class Journal:
             packed = self._one("SELECT answers FROM answers WHERE key = ?", key)
             return None if packed is None else zlib.decompress(packed)
 
-    def asked(self, question: bytes) -> tuple[str, str] | None:
-        """Where the answer to the question of this hash is: the key of a verdict, and a name among its answers."""
+    def asked(self, question: bytes) -> tuple[bytes, str] | None:
+        """The answers among which that to the question of this hash is, and its name there."""
         with self._using():
-            return self._db.execute("SELECT key, name FROM questions WHERE hash = ?", (question,)).fetchone()  # type: ignore[no-any-return]
+            row = self._db.execute(ASKED, (question,)).fetchone() if self._asks else None
+            return None if row is None else (zlib.decompress(row[0]), row[1])
 
     def record(self, run: bytes, contents: Mapping[str, bytes]) -> None:
         """Store a run with the contents it names by their hashes, all or nothing; an equal one is the latest again.

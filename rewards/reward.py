@@ -13,14 +13,14 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.score import Reason
-from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import grouped
-from adjudge.rewards.messages import Text
+from adjudge.rewards.records.group import Group
+from adjudge.rewards.records.grouping import grouped
+from adjudge.rewards.records.messages import Text
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
-    from adjudge.rewards.references import Reference
-    from adjudge.rewards.specification import JudgeSource
+    from adjudge.rewards.engines.specification import JudgeSource
+    from adjudge.rewards.judge_rewards.references import Reference
 
 LEAST_VALID = 2
 """Members with a reward that a group of two or more must have: a mean of one says nothing about it."""
@@ -138,7 +138,7 @@ class Reward(ABC):
         is `EngineSpec("policy")` then run on its base weights, without the adapter and without a copy. See `Colocated`.
         With `sleep` False engines stay awake.
         """
-        from adjudge.rewards.colocated import Colocated
+        from adjudge.rewards.engines.colocated import Colocated
 
         return Colocated(self, sleep=sleep, policy=policy) if sleep or policy is not None else self
 
@@ -190,6 +190,8 @@ def _checked(reward: Any, group: Group, who: str) -> GroupReward:
 def _finite(value: Any, place: str) -> float | None:
     if value is None:
         return None
+    if isinstance(value, (str, bytes)):
+        raise AdjudgeError(f"{place}: a reward is {type(value).__name__}: give a number")
     try:
         number = as_float(value)
     except (TypeError, ValueError) as error:

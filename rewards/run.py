@@ -14,7 +14,7 @@ from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal, content_hash
 from adjudge.rewards.judges.kinds import FILES, files_of
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 
 
 class KeptFile(msgspec.Struct, frozen=True):
@@ -42,11 +42,15 @@ class Run(msgspec.Struct, frozen=True):
     def read_rows(self, journal: Journal) -> list[Row]:
         """The rows, with all their columns, in order."""
         with journal.naming_damage():
-            names = msgspec.json.decode(journal.content(self.rows), type=list[str])
             return [
                 Row(f"row {number} of {journal.path.name}", json.loads(journal.content(name)))
-                for number, name in enumerate(names, 1)
+                for number, name in enumerate(self.row_names(journal), 1)
             ]
+
+    def row_names(self, journal: Journal) -> list[str]:
+        """The hash of each row, in order."""
+        with journal.naming_damage():
+            return msgspec.json.decode(journal.content(self.rows), type=list[str])
 
     def read_keys(self, journal: Journal) -> list[str]:
         """The key of each row's verdict."""

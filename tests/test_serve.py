@@ -23,8 +23,8 @@ from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.cluster.async_cluster import TOTALS
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.http.routes import judging
 from adjudge.rewards.judges.aspects import parse_aspects
-from adjudge.rewards.judging import judging
 from tests.engine.http.serving import MODEL, served
 
 TINY = ("--model", "dummy:tiny-llama")

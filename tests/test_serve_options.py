@@ -55,7 +55,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     monkeypatch.setattr("adjudge.engine.cluster.cluster_engine.ClusterEngine", opened)
     monkeypatch.setattr("adjudge.engine.cluster.async_cluster.AsyncClusterEngine", AsyncEngine)
     monkeypatch.setattr("adjudge.engine.http.app.create_app", lambda *args: told.update(app=args))
-    monkeypatch.setattr("adjudge.rewards.judging.judging", lambda aspects: aspects)
+    monkeypatch.setattr("adjudge.rewards.http.routes.judging", lambda aspects: aspects)
     monkeypatch.setattr(server, "listen", lambda *where: told.update(where=where) or listen("127.0.0.1", 0))
     monkeypatch.setattr(server, "Server", Mock())
     yield told

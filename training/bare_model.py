@@ -39,7 +39,7 @@ class BareModel:
     def likelihood(self, prompt: str, text: str) -> float | None:
         """The mean log-probability, in nats, of a text's tokens after its prompt and a blank line; None without any."""
         before = self._tokenizer.prompt(f"{prompt}{BLANK_LINE}")
-        tokens = self._tokenizer.encode(text, False)[: max(0, self._longest - len(before))]
+        tokens = self._tokenizer.encode(text, False, after=before)[: max(0, self._longest - len(before))]
         if not tokens:
             return None
         return fmean(self._log_probabilities(before, [tokens])[0])
@@ -54,7 +54,7 @@ class BareModel:
         room = self._longest - len(start)
         pieces: list[Tokens] = []
         for place, part in enumerate(parts):
-            piece = self._tokenizer.encode(f" {part}" if place else part, False)
+            piece = self._tokenizer.encode(f" {part}" if place else part, False, after=start)
             room -= len(piece)
             if room < 0:
                 break

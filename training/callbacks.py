@@ -41,6 +41,8 @@ class Watch(TrainerCallback):
             state.epoch = self.epochs * state.global_step / state.max_steps
         if state.is_world_process_zero:
             self.progress.update(self.task, completed=state.global_step)
+            if self.pace is not None:
+                self.pace.say(f"{self.progress.tasks[0].description}: step", state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Write a line of metrics."""
@@ -49,8 +51,6 @@ class Watch(TrainerCallback):
         append_metrics(self.folder.metrics, line)
         if (reward := line.get("reward")) is not None and line["split"] == "train" and self.task is not None:
             self.progress.update(self.task, description=f"training, reward {reward:.3f}")
-        if self.pace is not None:
-            self.pace.say(f"{self.progress.tasks[0].description}: step", state.global_step)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Draw the curves so far."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adjudge.rewards.combining import TAKEN
+from adjudge.rewards.parts.combining import TAKEN
 from adjudge.training.pictures import check_picture, new_figure, save_picture
 
 Lines = Sequence[Mapping[str, Any]]

@@ -15,9 +15,9 @@ from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.engine.tokens import Tokens
-from adjudge.rewards.messages import prompt_of, text_of
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import Row, renamed
+from adjudge.rewards.records.messages import prompt_of, text_of
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.rows import Row, renamed
 from adjudge.training.recipe import Data
 from adjudge.training.terminal import counted
 

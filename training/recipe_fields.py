@@ -33,8 +33,8 @@ from msgspec.inspect import (
     type_info,
 )
 
-from adjudge.rewards.engine_choice import EngineChoice
-from adjudge.rewards.specification import EngineSpec
+from adjudge.rewards.engines.engine_choice import EngineChoice
+from adjudge.rewards.engines.specification import EngineSpec
 
 ACROSS = 100
 """Columns of a docstring's lines."""

@@ -19,10 +19,11 @@ from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.engine.whole_file import write_whole
-from adjudge.rewards.guards.length_free import LENGTH, WITH_TREND, LengthFree
-from adjudge.rewards.messages import text_of
+from adjudge.rewards.engines.specification import EngineSpec, engines_open
+from adjudge.rewards.guards.length_free import LengthFree
+from adjudge.rewards.parts.combining import LENGTH, WITH_TREND
+from adjudge.rewards.records.messages import text_of
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.specification import EngineSpec, engines_open
 from adjudge.rewards.trainers.processes import place_among_processes
 from adjudge.rewards.trainers.trl import NO_COLUMNS, TrlReward
 from adjudge.rewards.words import count_words

@@ -41,7 +41,7 @@ class Run(msgspec.Struct, frozen=True):
 class Begun(msgspec.Struct, frozen=True):
     """A run that has begun, or goes on after a `checkpoint`; `answered` is the last step with held-out rows logged.
 
-    `record` is what it may be resumed by, `resume` whether it was to be.
+    `record` is what it may be resumed by, `resume` whether it was to be, and `again` whether there was one before.
     """
 
     folder: RunFolder
@@ -50,6 +50,7 @@ class Begun(msgspec.Struct, frozen=True):
     resume: bool
     checkpoint: Path | None
     answered: int | None
+    again: bool = False
 
     @property
     def gpu(self) -> bool:
@@ -60,6 +61,14 @@ class Begun(msgspec.Struct, frozen=True):
     def step(self) -> int:
         """The step it goes on after."""
         return step_of(self.checkpoint)
+
+    @property
+    def where(self) -> Iterator[str]:
+        """Where a run that is resumed goes on, in a line."""
+        if self.checkpoint is not None:
+            yield f"continuing after step {self.step}"
+        elif self.resume and self.again:
+            yield "no checkpoint to continue from yet ([logging] save_every): from the first step again"
 
     def clear(self) -> None:
         """Forget an earlier run where this one does not go on from its checkpoint; one to be resumed keeps verdicts."""
@@ -118,6 +127,7 @@ def begin(
     weights = [resolve(model).fingerprint for model in models] + [read_adapter(one).fingerprint for one in adapters]
     record = {**record, "weights": weights}
     folder.check(resume, overwrite, record)
+    again = folder.recipe.exists()
     checkpoint = folder.checkpoint() if resume else None
     state.wait_for_everyone()  # all have looked before the first changes anything
     with _alone(folder) if state.is_main_process else contextlib.nullcontext():
@@ -129,7 +139,7 @@ def begin(
         state.wait_for_everyone()
         answered = None if checkpoint is None else last_answered(folder.metrics)
         try:
-            yield Begun(folder, state, record, resume, checkpoint, answered)
+            yield Begun(folder, state, record, resume, checkpoint, answered, again)
         finally:
             if state.is_main_process:
                 shutil.rmtree(folder.making, ignore_errors=True)

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.gates import FormatReward
-from adjudge.rewards.rows import Row, number_of
+from adjudge.rewards.parts.gates import FormatReward
+from adjudge.rewards.records.rows import Row, number_of
 from adjudge.training.recipe import AtOnce, Data, Optimiser, Positive, RowsRecipe, Whole
 
 NEEDED_BY = "supervised training"

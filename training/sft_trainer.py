@@ -15,7 +15,7 @@ from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.engine.tokens import Tokens
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.training.callbacks import Watch
 from adjudge.training.metrics import weighted_mean
 from adjudge.training.policy import adapter_over, open_policy, room
@@ -41,7 +41,9 @@ def train(recipe: SftRecipe, rows: Prompts, begun: Begun, status: Status, callba
             status(f"left out for their length: {counted(left, 'row')}")
         status(f"{counted(len(train), 'row')} to train on, {len(held_out)} held out")
         each = counted(optimiser.rows_per_step, "row")
-        status(f"{counted(steps, 'step')} of {each}" + f", from {begun.step} on" * bool(begun.step))
+        status(f"{counted(steps, 'step')} of {each}")
+        for line in begun.where:
+            status(line)
         watch = Watch(begun.folder)
         trainer = _Trainer(
             model=policy.model,
@@ -128,7 +130,8 @@ def _text(recipe: SftRecipe, row: Row, tokenizer: Tokenizer) -> _Text:
     prompt, response = asked(row, recipe.data), recipe.response.of(row)
     before = read_by_policy(prompt, tokenizer)
     if isinstance(prompt, str):
-        return _Text((*before, *tokenizer.encode(response, False), tokenizer.inner.eos_token_id), len(before))
+        written = tokenizer.encode(response, False, after=before)
+        return _Text((*before, *written, tokenizer.inner.eos_token_id), len(before))
     answer = Message("assistant", Prompt((Segment(response),)))
     tokens = tokenizer.prompt(tokenizer.transcript([*conversation(prompt), answer]))
     said = next((n for n in range(len(tokens), 0, -1) if tokenizer.decode([tokens[n - 1]]).strip()), len(tokens))

@@ -18,9 +18,10 @@ from adjudge.engine.text.prompt import Message, Prompt
 from adjudge.engine.whole_file import whole_file
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.asking import room_for, seed_of
-from adjudge.rewards.row_files import PACKED, coding_of, read_rows
-from adjudge.rewards.rows import Row, encodable, id_of
-from adjudge.rewards.wire import json_line
+from adjudge.rewards.judges.judge import WINDOW
+from adjudge.rewards.records.row_files import PACKED, coding_of, read_rows
+from adjudge.rewards.records.rows import Row, encodable, id_of
+from adjudge.rewards.records.wire import json_line
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.progress import watched
 
@@ -31,9 +32,6 @@ Read = Callable[[str], T]
 
 TABLES = (".csv", ".tsv", ".parquet")
 """What `read_rows` does not read as JSONL, by its name."""
-
-WINDOW = 256
-"""Texts that are in the engine at a time; those to be written again join the next ones."""
 
 
 class Unusable(Exception):
@@ -115,7 +113,7 @@ class Texts:
         """(place, what `read` makes of the text) as soon as each is there, or why there is none.
 
         `read` is one reader for all texts, or one for each. Equal prompts get equal texts, unless `samples` gives them
-        other numbers.
+        other numbers. `WINDOW` of them are in the engine at a time, and those to be written again join the next ones.
         """
         reads = [read] * len(prompts) if callable(read) else read
         samples = samples or [0] * len(prompts)

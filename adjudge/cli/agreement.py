@@ -61,7 +61,7 @@ def bench_agreement(
     ] = None,
     columns: Columns = None,
     scale: Annotated[
-        str | None, typer.Option(help="Ends of people's scores, such as 1,10 (default: the format's).")
+        str | None, typer.Option(help="People's worst and best score, such as 1,10, or 6,1 (default: the format's).")
     ] = None,
     characters: Annotated[
         int | None, typer.Option(help="HoWToBench: longest text; the middle goes (default: any).", min=2)
@@ -125,9 +125,9 @@ def bench_agreement(
 
 def _ends(text: str) -> tuple[float, float]:
     try:
-        low, high = (float(part) for part in text.split(","))
+        worst, best = (float(part) for part in text.split(","))
     except ValueError as error:
-        raise AdjudgeError(f'--scale is "{text}": write the lowest and the highest score, such as 1,5') from error
-    if not -math.inf < low < high < math.inf:
-        raise AdjudgeError(f'--scale is "{text}": write two numbers, the lowest score first')
-    return low, high
+        raise AdjudgeError(f'--scale is "{text}": write the worst and the best score, such as 1,5') from error
+    if worst == best or not (math.isfinite(worst) and math.isfinite(best)):
+        raise AdjudgeError(f'--scale is "{text}": write two different numbers, the worst score first')
+    return worst, best

@@ -169,7 +169,7 @@ def bench_probe(
     """
     from adjudge.bench.probes import bench_probe as run
     from adjudge.commands.source import check_fit, check_judge
-    from adjudge.rewards.specification import EngineSpec
+    from adjudge.rewards.engines.specification import EngineSpec
 
     options = judge_options(locals())
     check_judge(judge, PROBED, "items")

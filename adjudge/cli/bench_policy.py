@@ -105,7 +105,7 @@ def bench_policy(
     """
     from adjudge.commands.bench_policy import evaluate_policies
     from adjudge.engine.sampling import Sampling
-    from adjudge.rewards.specification import EngineSpec
+    from adjudge.rewards.engines.specification import EngineSpec
 
     given = {"aspects": aspects, "rubric": rubric, "scheme": scheme, "principles": principles, "mode": mode}
     options = judge_options({**given, "language": language, "min_mass": min_mass})

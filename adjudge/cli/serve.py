@@ -50,7 +50,7 @@ def serve(
     replicas: Replicas = 1,
     kv_cache_gb: Annotated[
         float | None,
-        _engine(help="GiB of the cache (default: 4 on a CPU, most of what is free on a GPU).", min=0.001),
+        _engine(help="GiB of the cache (default: up to 4 on a CPU, most of what is free on a GPU).", min=0.001),
     ] = None,
     max_batch_tokens: Annotated[
         int | None,

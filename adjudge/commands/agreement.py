@@ -32,7 +32,7 @@ from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.imported import importable, is_own
 from adjudge.rewards.judges.kinds import KINDS, Options, kind_of, of_pairs
-from adjudge.rewards.wire import READERS
+from adjudge.rewards.records.wire import READERS
 from adjudge.training.terminal import counted, open_console
 
 MEASURED = ("pointwise", "pairwise", "ensemble", "rubric", "tree", "principle", "debate", "personal", "scalar")

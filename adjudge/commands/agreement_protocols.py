@@ -17,8 +17,8 @@ from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.kinds import KINDS, prepare
+from adjudge.rewards.judges.rescoring import Rescoring
 from adjudge.rewards.judges.rubric_scoring import SchemeUnfit
-from adjudge.rewards.rescoring import Rescoring
 from adjudge.rewards.run import run_of
 
 Protocol = Literal["evolvr", "tree", "qurl"]

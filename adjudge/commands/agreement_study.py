@@ -38,9 +38,9 @@ from adjudge.engine.whole_file import write_whole
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.ensemble import EnsembleVerdict, ensemble, pooled
 from adjudge.rewards.judges.kinds import Options, kind_of, named, prepare
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.wire import item_of, json_line
 from adjudge.rewards.run import run_of
-from adjudge.rewards.wire import item_of, json_line
 from adjudge.training.bare_model import BareModel
 from adjudge.training.terminal import say
 from adjudge.training.unanswered import UnansweredEngine

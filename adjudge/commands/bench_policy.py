@@ -17,17 +17,17 @@ from adjudge.bench.policy.texts import Opening, Text, Writer, Writing, identity_
 from adjudge.bench.policy.wins import PolicyResult, human_result, result_of
 from adjudge.commands.output import check_apart, make_folder_of, open_output
 from adjudge.commands.resumable import ANOTHER_FOLDER, PUT_BACK, alone, check_answered, check_earlier, keeping
-from adjudge.commands.rows import check_rows
 from adjudge.commands.run_options import Earlier
 from adjudge.commands.source import Source, check_fit, check_judge
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
+from adjudge.rewards.engines.specification import EngineSpec
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.judges.judge import check_rows
 from adjudge.rewards.judges.kinds import Options, prepare
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import Row, id_of
-from adjudge.rewards.specification import EngineSpec
-from adjudge.rewards.wire import json_line
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.rows import Row, id_of
+from adjudge.rewards.records.wire import json_line
 from adjudge.training.progress import bar, watched
 from adjudge.training.terminal import counted, open_console, say
 

@@ -22,9 +22,9 @@ from adjudge.rewards.journal import ANOTHER_FILE, Journal, is_journal
 from adjudge.rewards.judges.kinds import Options, kind_of, prepare
 from adjudge.rewards.judges.tree import TreeJudge
 from adjudge.rewards.judges.tree_weights import Weights, Wish
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import Item, Verdict
 from adjudge.rewards.run import Run, run_of
-from adjudge.rewards.verdict import Item, Verdict
 from adjudge.rewards.visible import visible
 from adjudge.training.terminal import counted, open_console, ruled_table, say
 

@@ -17,10 +17,10 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.debate import DebateJudge
 from adjudge.rewards.judges.kinds import Options, files_of, prepare
 from adjudge.rewards.judges.principle import PrincipleJudge, default_principles, read_principles
-from adjudge.rewards.label_agreement import LabelAgreement, compare_labels
-from adjudge.rewards.wire import verdict_record
+from adjudge.rewards.records.wire import verdict_record
 from adjudge.training.attrition import Count, tell
 from adjudge.training.curate.agents import FIRST_STRATEGY, WRITING, Agents
+from adjudge.training.curate.label_agreement import LabelAgreement, compare_labels
 from adjudge.training.curate.labelled import divide, labelled_of
 from adjudge.training.curate.pairs import Rules, Rulings, candidates_of, judge_candidates, make_pairs
 from adjudge.training.curate.results import draw_rounds, write_principles

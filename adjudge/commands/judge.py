@@ -12,16 +12,17 @@ from adjudge.bench.reports.run_cost import RunCost
 from adjudge.commands.output import check_lines, is_stream, open_output
 from adjudge.commands.results import intentions, show_results
 from adjudge.commands.resumable import beside_earlier, check_answered, check_paths, journal_beside, keeping, opened
-from adjudge.commands.rows import check_rows, columns_suggested, rows_of
+from adjudge.commands.rows import columns_suggested, rows_of
 from adjudge.commands.run_options import RunOptions
 from adjudge.commands.source import check_fit
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.imported import importable, is_own
+from adjudge.rewards.judges.judge import check_rows
 from adjudge.rewards.judges.kinds import Options, files_of, kind_of, named, prepare
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.wire import label_of, verdict_line
 from adjudge.rewards.run import record_run
-from adjudge.rewards.wire import label_of, verdict_line
 from adjudge.training.progress import watched
 from adjudge.training.terminal import say
 

@@ -19,7 +19,7 @@ from adjudge.rewards.imported import importable, is_own
 from adjudge.rewards.judges import template
 from adjudge.rewards.judges.judge import AskingJudge, Judge, check_subject
 from adjudge.rewards.judges.kinds import Options, kind_of, named, prepare
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.rewards.visible import visible
 from adjudge.training.terminal import counted, open_console, plain_table
 

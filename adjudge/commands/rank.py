@@ -14,22 +14,23 @@ from adjudge.commands.contest import Contest
 from adjudge.commands.output import check_lines, check_output, is_stream, open_output, open_output_anew
 from adjudge.commands.results import show_rankings
 from adjudge.commands.resumable import beside_earlier, check_answered, check_paths, journal_beside, keeping, opened
-from adjudge.commands.rows import check_rows, columns_suggested, rows_of
-from adjudge.commands.run_options import RunOptions
+from adjudge.commands.rows import columns_suggested, rows_of
+from adjudge.commands.run_options import Earlier, RunOptions
 from adjudge.commands.source import check_fit, check_judge
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.imported import is_own
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.judges.judge import check_rows
 from adjudge.rewards.judges.kinds import Options, kind_name, of_pairs, prepare
 from adjudge.rewards.judges.own import own_class
 from adjudge.rewards.judges.pairing import Pairing
 from adjudge.rewards.judges.tournament import check_reviews, members_of
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.group import Group, GroupVerdict
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import Pair, PairVerdict
+from adjudge.rewards.records.wire import gathered, group_line, group_of_row, preference_line
 from adjudge.rewards.run import record_run
-from adjudge.rewards.verdict import Pair, PairVerdict
-from adjudge.rewards.wire import gathered, group_line, group_of, preference_line
 from adjudge.training.progress import bar
 from adjudge.training.terminal import say
 
@@ -60,15 +61,16 @@ def rank_file(
     open_judge, rules = prepare(name, contest.judges_options(options)), contest.rules
     check_fit(run_options.source.model, run_options.source.adapter, name, options)
     with columns_suggested(columns):
-        groups = [group_of(row, number) for number, row in enumerate(rows, 1)]
+        groups = [group_of_row(row, number) for number, row in enumerate(rows, 1)]
     total = sum(_size(row, group, rules, contest.seed) for row, group in zip(rows, groups, strict=True))
     check_rows(open_judge, (), ())
     journal = run_options.journal or journal_beside(output)
     check_lines(output)
     if preferences is not None:
-        check_output(preferences, overwrite=run_options.earlier == "overwrite")
-    written = {"journal": journal, "report": report, "preferences": preferences}
-    check_paths("the groups", path, output, run_options.earlier, **written)
+        _check_preferences(preferences, run_options.earlier)
+    check_paths(
+        "the groups", path, output, run_options.earlier, journal=journal, report=report, preferences=preferences
+    )
     with beside_earlier(run_options, path, output), opened(run_options, name, options, output) as (engine, book):
         watched = _Watched(open_judge(engine, book), book)
         if run_options.earlier == "overwrite":
@@ -108,9 +110,21 @@ def rank_file(
         to_stderr=is_stream(output),  # which may be where the rankings are
     )
     say(f"rankings: {output}", stderr=is_stream(output))
+    check_answered(outcome.abstained for verdict in verdicts for outcome in verdict.outcomes)
     if preferences is not None:
         _write_preferences(preferences, groups, verdicts, to_stderr=is_stream(output))
-    check_answered(outcome.abstained for verdict in verdicts for outcome in verdict.outcomes)
+
+
+def _check_preferences(path: Path, earlier: Earlier) -> None:
+    """Refuse a stream, beside which the table would stand, a table's name, and what is there and of no earlier run."""
+    if is_stream(path):
+        raise AdjudgeError(f"{path} is no file, which the preferences want: name one")
+    ours = earlier == "overwrite"
+    if earlier == "resume" and path.is_file():  # a run that goes on writes its own anew
+        with path.open("rb") as file:
+            first = file.readline()
+        ours = all(name in first for name in (b'"chosen":', b'"rejected":', b'"margin":'))
+    check_output(path, overwrite=ours)
 
 
 def _write_preferences(

@@ -21,17 +21,17 @@ from adjudge.commands.rows import holds_run, named_rows
 from adjudge.commands.run_options import Earlier
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.group import GroupVerdict
 from adjudge.rewards.imported import is_own
 from adjudge.rewards.journal import ANOTHER_FILE, Journal, content_key, is_journal
 from adjudge.rewards.judges.aspects import aspects_of
 from adjudge.rewards.judges.judge import AskingJudge, clean
 from adjudge.rewards.judges.kinds import Kind, Options, files_of, kind_of, prepare
-from adjudge.rewards.rescoring import Rescoring
-from adjudge.rewards.rows import Row
+from adjudge.rewards.judges.rescoring import Rescoring
+from adjudge.rewards.records.group import GroupVerdict
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import PairVerdict, Verdict
+from adjudge.rewards.records.wire import group_line, group_of_row, verdict_line
 from adjudge.rewards.run import Run, run_of, runs_of
-from adjudge.rewards.verdict import PairVerdict, Verdict
-from adjudge.rewards.wire import group_line, group_of, verdict_line
 from adjudge.training.terminal import open_console, ruled_table
 
 STOPPED = "that run was stopped, --resume of its command goes on"
@@ -171,7 +171,7 @@ def _replay_groups(
 
     def ranked() -> Iterator[tuple[Row, GroupVerdict]]:
         for number, row in enumerate(rows, 1):
-            group = group_of(row, number)
+            group = group_of_row(row, number)
             with suppress(ModelNeeded):
                 [verdict] = tournament.rank([group])
                 groups.append(group)

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from adjudge.bench.reports.run_cost import RunCost
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.judges.kinds import OF_PAIRS
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.group import Group, GroupVerdict
+from adjudge.rewards.records.rows import Row
 from adjudge.rewards.visible import in_a_line
 from adjudge.training.terminal import open_console
 

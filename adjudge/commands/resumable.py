@@ -208,6 +208,9 @@ def beside_earlier(run_options: RunOptions, path: Path, output: Path) -> Iterato
     before = _latest(journal) if run_options.earlier == "resume" else {}
     yield
     after = _latest(journal)
+    if before:  # as many of the rows as both have: with a --limit a run has the first ones
+        both = min(len(before["rows"]), len(after["rows"]))
+        before["rows"], after["rows"] = before["rows"][:both], after["rows"][:both]
     if other := [name for name, value in before.items() if value != after[name]]:
         said = f"the run that this one goes on from had other {', '.join(other)}"
         say(f"adjudge: {said}; adjudge replay {journal} --list has both", stderr=True)
@@ -218,11 +221,12 @@ def _latest(journal: Path) -> dict[str, Any]:
     if not is_journal(journal):
         return {}
     with Journal(journal) as book:
-        run = run_of(book) if book.runs() else None
-    if run is None:
-        return {}
+        if not book.runs():
+            return {}
+        run = run_of(book)
+        rows = run.row_names(book)
     model = {"model": run.card.fingerprint, "adapter": run.card.adapter}
-    return {"judge": run.judge, **model, "options": run.options, "rows": run.rows}
+    return {"judge": run.judge, **model, "options": run.options, "rows": rows}
 
 
 @contextmanager

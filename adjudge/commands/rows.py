@@ -6,33 +6,16 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import ANOTHER_FILE, Journal, is_journal
-from adjudge.rewards.judges.judge import check_subject
-from adjudge.rewards.judges.kinds import Open
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import READ, ColumnMissing, Row, id_of, renamed
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.rows import READ, ColumnMissing, Row, id_of, renamed
 from adjudge.rewards.run import run_of
 from adjudge.training.terminal import say
 
 TEXTS = ("response", "story_a", "story_b")
 """Columns of what is judged."""
-
-
-def check_rows(open_judge: Open, rows: Sequence[Row], subjects: Sequence[Any]) -> None:
-    """Find the mistakes in options and rows that only the judge itself finds, before its model is loaded.
-
-    Raises AdjudgeError naming the row's place, SchemeUnfit where its rubric and the scheme do not go together.
-    """
-    try:
-        judge = open_judge(AbsentEngine(), None)
-    except ModelNeeded:
-        return
-    for row, subject in zip(rows, subjects, strict=True):
-        check_subject(judge, subject, row.place)
 
 
 def columns_of(option: str | None) -> dict[str, str]:

@@ -21,8 +21,8 @@ from adjudge.rewards.judges.kinds import files_of
 from adjudge.rewards.judges.published_rubrics import open_rubric
 from adjudge.rewards.judges.retrieval import EngineEmbedder
 from adjudge.rewards.judges.rubric_scoring import Form
-from adjudge.rewards.rows import Row, number_of
-from adjudge.rewards.wire import ITEM_COLUMNS, item_of
+from adjudge.rewards.records.rows import Row, number_of
+from adjudge.rewards.records.wire import ITEM_COLUMNS, item_of
 from adjudge.training.attrition import show_attrition
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.rubrics.corpus import Page, read_corpus

@@ -13,11 +13,10 @@ from adjudge.engine.errors import AdjudgeError, LabelError
 from adjudge.engine.score import LEAST_MASS, Score
 from adjudge.engine.text.labels import Labels, check_labels
 from adjudge.engine.text.prompt import Message, Prompt, Segment
-from adjudge.rewards.rows import Row
-from adjudge.rewards.wire import json_line, labels_of, with_columns
+from adjudge.rewards.judges.judge import WINDOW
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.wire import json_line, labels_of_row, with_columns
 from adjudge.training.progress import bar
-
-WINDOW = 256
 
 
 def score_file(
@@ -48,7 +47,7 @@ def score_file(
     shared = labels.split(",") if labels else None
     if shared:
         _checked(shared, "--labels")
-    sets = [_checked(labels_of(row, shared), row.place) for row in rows]
+    sets = [_checked(labels_of_row(row, shared), row.place) for row in rows]
     _warn(sets)
     if output is not None:
         check_apart(output, *([] if path is None else [path]))

@@ -48,7 +48,7 @@ def serve(
         from adjudge.engine.http.app import create_app
         from adjudge.engine.http.limits import Limits
         from adjudge.engine.http.server import Server, address_of, listen
-        from adjudge.rewards.judging import judging
+        from adjudge.rewards.http.routes import judging
     except ModuleNotFoundError as error:
         raise AdjudgeError(f"{error.name} is not installed: pip install 'adjudge[serve]'") from error
     limits = Limits(

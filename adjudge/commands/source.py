@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.engine_choice import EngineChoice
+from adjudge.rewards.engines.engine_choice import EngineChoice
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace

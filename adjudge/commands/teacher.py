@@ -22,7 +22,7 @@ from adjudge.engine.models.sources import ModelSource, resolve
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.judges.pointwise import PointwiseJudge
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.training.attrition import tell
 from adjudge.training.bare_model import BareModel
 from adjudge.training.house.continuations import (

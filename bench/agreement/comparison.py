@@ -24,7 +24,7 @@ from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.judges.principle import PrincipleJudge
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.judges.tree import TreeJudge
-from adjudge.rewards.verdict import Verdict
+from adjudge.rewards.records.verdict import Verdict
 from adjudge.training.evaluator.targets import nearest
 
 POOLED = "all aspects"

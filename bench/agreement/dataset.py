@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.verdict import Item, Pair
+from adjudge.rewards.records.verdict import Item, Pair
 
 SAID = ("scores", "label", "human", "published")
 """Columns of what people said, which no judge reads."""
@@ -113,6 +113,18 @@ def joined(sets: Sequence[DataSet]) -> DataSet:
         rows=rows,
         unrated=sum(one.unrated for one in sets),
     )
+
+
+def turned(dataset: DataSet) -> DataSet:
+    """Rated texts whose lowest score was the best, with their scores turned round: the worst is the lowest again."""
+    ends = sum(dataset.scale)
+    rows = (
+        msgspec.structs.replace(
+            row, scores={name: tuple(ends - score for score in scores) for name, scores in row.scores.items()}
+        )
+        for row in dataset.rows
+    )
+    return msgspec.structs.replace(dataset, rows=tuple(rows))
 
 
 def checked(dataset: DataSet) -> DataSet:

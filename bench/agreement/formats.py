@@ -10,10 +10,10 @@ from typing import Literal
 import msgspec
 
 from adjudge.bench.agreement import rated_pairs, rated_texts
-from adjudge.bench.agreement.dataset import DataSet, RatedPair, RatedText, checked, joined
+from adjudge.bench.agreement.dataset import DataSet, RatedPair, RatedText, checked, joined, turned
 from adjudge.bench.agreement.reading import read_entries
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 
 Read = Callable[[Sequence[Row], Path], Iterable[RatedText | RatedPair]]
 
@@ -68,8 +68,9 @@ def load(
     characters: int | None = None,
     columns: Mapping[str, str] = {},
 ) -> DataSet:
-    """The rows of all files, of one kind and scale, checked; `scale` overrides the format's.
+    """The rows of all files, of one kind and scale, checked; `scale`, worst score first, overrides the format's.
 
+    Where the worst score is the highest number, as of some school grades, scores come back turned round.
     `characters` shortens long texts of HoWToBench out of their middle; `columns` has, by a format's names, the columns
     that go by others. Rows of one's own that nobody rated are left out, and counted. Of several files, the rows without
     an id are called by their file and number; all of WritingBench's count as one. Raises AdjudgeError naming file, line
@@ -79,7 +80,10 @@ def load(
     if named is not None and named not in FORMATS:
         raise AdjudgeError(f'no format is called "{named[:40]}": choose {", ".join(FORMATS)}')
     read = _writingbench_together({path: read_entries(path, columns) for path in paths}, named)
-    sets = {path: checked(_loaded(path, rows, named, scale, characters)) for path, rows in read.items()}
+    ends = None if scale is None else (min(scale), max(scale))
+    sets = {path: checked(_loaded(path, rows, named, ends, characters)) for path, rows in read.items()}
+    if scale is not None and scale != ends:
+        sets = {path: turned(one) for path, one in sets.items()}
     return joined([_apart(one, read[path], path) if len(sets) > 1 else one for path, one in sets.items()])
 
 

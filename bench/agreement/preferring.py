@@ -12,7 +12,7 @@ from adjudge.bench.agreement.dataset import OVERALL, DataSet
 from adjudge.bench.agreement.resampling import USUAL, Bootstrap, Estimate
 from adjudge.bench.reports.pair_summary import by_order
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.verdict import PairVerdict, Verdict
+from adjudge.rewards.records.verdict import PairVerdict, Verdict
 
 MOST_GROUPS = 60
 """More groups than that are not told one by one."""

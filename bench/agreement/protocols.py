@@ -21,7 +21,7 @@ from adjudge.bench.agreement.published import published_line
 from adjudge.bench.agreement.resampling import USUAL, Bootstrap
 from adjudge.bench.tree.figures import ABLATIONS, CORRELATIONS, TABLE_3, TABLE_5
 from adjudge.rewards.judges.ensemble import EnsembleAspect, EnsembleVerdict, holistic, pooled
-from adjudge.rewards.verdict import Verdict
+from adjudge.rewards.records.verdict import Verdict
 
 PARTNERS = (0, 1, 2, 4, 8, 16)
 """EvolvR, Table 11."""

@@ -13,9 +13,9 @@ from adjudge.bench.agreement.dataset import RatedPair
 from adjudge.bench.agreement.reading import rating_of
 from adjudge.bench.personal.perse import read_chosen
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.rows import Row, id_of
-from adjudge.rewards.verdict import Pair
-from adjudge.rewards.wire import pair_of
+from adjudge.rewards.records.rows import Row, id_of
+from adjudge.rewards.records.verdict import Pair
+from adjudge.rewards.records.wire import pair_of
 
 AUTOJ = {"0": 1.0, "1": 0.0, "2": 0.5}
 WINNERS = {"model_a": 1.0, "model_b": 0.0}

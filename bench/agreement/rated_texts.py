@@ -13,9 +13,9 @@ from adjudge.bench.agreement.reading import given_number, numbers_of, rating_of
 from adjudge.bench.personal.perse import read_rated
 from adjudge.bench.tree.howtobench import TABLE_4, items_of
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.rows import Row, lines_of
-from adjudge.rewards.verdict import Item
-from adjudge.rewards.wire import item_of
+from adjudge.rewards.records.rows import Row, lines_of
+from adjudge.rewards.records.verdict import Item
+from adjudge.rewards.records.wire import item_of
 
 HANNA_CRITERIA = ("relevance", "coherence", "empathy", "surprise", "engagement", "complexity")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import READ, Row, missing, renamed
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.rows import READ, Row, missing, renamed
 
 
 def read_entries(path: Path, columns: Mapping[str, str] = {}) -> list[Row]:

@@ -23,10 +23,10 @@ from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.models.sources import tokenizer_named
 from adjudge.engine.text.tokenizer import Tokenizer
-from adjudge.rewards.group import Group
 from adjudge.rewards.judges.aspects import parse_aspects
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.group import Group
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.verdict import Item
 from adjudge.training.grpo.grpo import train_grpo
 from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.grpo.unrewarded import Unrewarded

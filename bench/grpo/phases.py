@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 
 from adjudge.bench.grpo.variants import Opened, Spent
 from adjudge.bench.kernels.timing import synchronize
-from adjudge.rewards.group import Group
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
 
 

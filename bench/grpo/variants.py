@@ -19,11 +19,11 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.text.prompt import Prompt
 from adjudge.engine.text.tokenizer import well_formed
-from adjudge.rewards.group import Group
-from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.judge_rewards.judge_reward import JudgeReward
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.judges.template import load
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
 
 ONLY_THE_NUMBER = "\nAnswer with the number alone."

@@ -28,8 +28,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.judges.pairwise import SCALE
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.wire import pair_of
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.wire import pair_of
 from adjudge.training.progress import bar
 from adjudge.training.terminal import counted, open_console
 

@@ -12,7 +12,7 @@ from adjudge.engine.text.prompt import Message, Prompt
 from adjudge.engine.tokens import Tokens
 from adjudge.rewards.judges.aspects import HANNA, Aspect
 from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge
-from adjudge.rewards.verdict import Pair
+from adjudge.rewards.records.verdict import Pair
 
 ROLE = (
     "You review short stories for a magazine. You are shown two stories and asked about one of them, on one aspect."

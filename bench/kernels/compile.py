@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from adjudge.bench.kernels.ahead_of_time import MachineCode, record
 from adjudge.kernels import (
     attention_triton,
     kv_write_triton,
@@ -20,9 +21,8 @@ from adjudge.kernels import (
     restricted_head_triton,
     row_means_triton,
 )
-from adjudge.kernels.ahead_of_time import MachineCode, record
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence
-from adjudge.kernels.restricted_head_arguments import Head, Labels, Normalizer
+from adjudge.kernels.restricted_head_arguments import HeadWeights, LabelRows, Normalizer
 from adjudge.training.terminal import open_console, plain_table
 
 CAPABILITIES = (80, 86, 90, 100, 120)
@@ -116,15 +116,15 @@ def head_launch(
     def integers(length: int) -> torch.Tensor:
         return torch.empty(length, dtype=torch.int64, device="meta")
 
-    head = Head(floats(vocabulary, width), None, 1e-6, None, None, 1.0)
+    head = HeadWeights(floats(vocabulary, width), None, 1e-6, None, None, 1.0)
     total = n * count if per_row else count
     offsets = integers(n + 1 if per_row else 2)
-    labels = Labels(not per_row, integers(total), offsets, None, offsets, total, None, None)
+    labels = LabelRows(not per_row, integers(total), offsets, None, offsets, total, None, None)
     rows = None
     if everything:
-        head = Head(head.weight_VD, floats(width), 1e-6, floats(vocabulary), 30.0, 0.7)
+        head = HeadWeights(head.weight_VD, floats(width), 1e-6, floats(vocabulary), 30.0, 0.7)
         values = floats(total, dtype=torch.float32)
-        labels = Labels(not per_row, labels.token_ids, offsets, integers(total), offsets, total, values, integers(n))
+        labels = LabelRows(not per_row, labels.token_ids, offsets, integers(total), offsets, total, values, integers(n))
         rows = integers(n)
     hidden_ND = floats(2 * n, width)
     return lambda: restricted_head_triton.triton_scores(hidden_ND, rows, n, head, labels, normalizer)
@@ -169,3 +169,6 @@ def _layer_launches() -> Launches:
             run = partial(linear_triton.triton_linear, rows, weight, bias if biased else None)
             yield f"{what} to {outputs}{', bias' * biased}", run, (linear_triton,)
             yield what, partial(row_means_triton.row_means, rows), (row_means_triton,)
+            if dtype != torch.float32 and not biased:
+                run = partial(linear_triton.triton_linear, rows, weight, None, torch.float32)
+                yield f"{what} to {outputs}, in fp32", run, (linear_triton,)

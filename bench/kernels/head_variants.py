@@ -12,7 +12,7 @@ from adjudge.bench.kernels.limits import COMPILED, FULL, INDEX, MATMUL, OURS, UN
 from adjudge.bench.kernels.timing import Variant, cache_bytes, itself
 from adjudge.kernels import RestrictedScores, restricted_logprobs
 from adjudge.kernels.dispatch import kernel_backend
-from adjudge.kernels.restricted_head_arguments import Head, Normalizer, lay_out
+from adjudge.kernels.restricted_head_arguments import HeadWeights, Normalizer, lay_out
 from adjudge.kernels.restricted_head_torch import torch_set_scores, vocabulary_log_sum, with_full
 
 LABEL_SETS = 8192
@@ -123,7 +123,7 @@ def head_variants(inputs: HeadInputs, case: HeadCase, *, compiled: bool) -> list
 
 def _unchecked(inputs: HeadInputs, case: HeadCase) -> Callable[[int], dict[str, Tensor]]:
     """Ours without the look at its arguments, which on CUDA waits for the device."""
-    heads = [Head(weight_VD, None, 1e-6, None, None, 1.0) for weight_VD in inputs.weights]
+    heads = [HeadWeights(weight_VD, None, 1e-6, None, None, 1.0) for weight_VD in inputs.weights]
     example_ND, ids_K = inputs.hidden(0, case.n), inputs.labels(0, case.k)
     _, labels = lay_out(example_ND, case.v, None, ids_K, None, None, None, None)
     normalizer: Normalizer = case.normalizer

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from adjudge.bench.personal.perse import Rating
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
-from adjudge.rewards.judges.aspects import PERSE, Aspect, checked
+from adjudge.rewards.judges.aspects import PERSE, Aspect, checked_aspects
 from adjudge.rewards.judges.personal import checked_k
-from adjudge.rewards.verdict import (
+from adjudge.rewards.records.verdict import (
     AspectVerdict,
     Comparison,
     Item,
@@ -53,7 +53,7 @@ class PriorChoice:
     """
 
     def __init__(self, aspects: Sequence[Aspect] = PERSE) -> None:
-        self.aspects = checked(aspects)
+        self.aspects = checked_aspects(aspects)
 
     def compare(self, pairs: Iterable[Pair]) -> list[PairVerdict]:
         """A verdict for every pair, in order."""

@@ -10,8 +10,8 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import PERSE
-from adjudge.rewards.rows import Row, id_of
-from adjudge.rewards.verdict import Comparison, Item, Pair, Review
+from adjudge.rewards.records.rows import Row, id_of
+from adjudge.rewards.records.verdict import Comparison, Item, Pair, Review
 from adjudge.training.readers.questions import ChoiceQuestion, RatingQuestion
 
 PLOT = re.compile(r"\[The Start of Plot ([AB])\]\n(.*?)\n\[The End of Plot \1\]", re.DOTALL)

@@ -12,7 +12,7 @@ import msgspec
 from adjudge.bench.agreement.statistics import FEWEST_ROWS, coefficients
 from adjudge.engine.score import Reason
 from adjudge.rewards.judges.personal import PersonalJudge, last_reviews
-from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
+from adjudge.rewards.records.verdict import Item, Pair, PairVerdict, Verdict
 from adjudge.training.readers.questions import ChoiceQuestion, RatingQuestion
 
 CORRELATIONS = ("Pearson", "Spearman", "Kendall")

@@ -14,8 +14,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.kinds import Options, kind_of
-from adjudge.rewards.rows import Row
-from adjudge.rewards.verdict import PairVerdict, Verdict
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import PairVerdict, Verdict
 
 Against = Literal["base", "human"]
 Scores = dict[str, float]

@@ -18,8 +18,8 @@ from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges.asking import seed_of
-from adjudge.rewards.messages import text_of
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.messages import text_of
+from adjudge.rewards.records.rows import Row
 from adjudge.training.once import once
 from adjudge.training.prompts import messages
 

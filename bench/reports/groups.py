@@ -13,7 +13,7 @@ from adjudge.bench.reports.length import LengthEffect, length_line, length_of_gr
 from adjudge.bench.reports.run_cost import RunCost
 from adjudge.bench.words import by_reason
 from adjudge.engine.score import Reason
-from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.records.group import Group, GroupVerdict
 from adjudge.rewards.visible import in_a_line, visible
 from adjudge.training.terminal import cell, counted, ruled_table
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from adjudge.bench.reports.items import ItemRow, ItemSummary, mean_line
 from adjudge.bench.reports.page import Axis, capital, render_page
-from adjudge.rewards.verdict import Part, Verdict
+from adjudge.rewards.records.verdict import Part, Verdict
 
 MOST_PARTS = 60
 """Parts drawn over all items; rubrics of each row's own have as many as there are rows."""

@@ -14,7 +14,7 @@ from adjudge.bench.reports.length import LengthEffect, length_line, length_of_it
 from adjudge.bench.reports.run_cost import RunCost
 from adjudge.bench.words import by_reason
 from adjudge.engine.score import Reason
-from adjudge.rewards.verdict import Item, Verdict
+from adjudge.rewards.records.verdict import Item, Verdict
 from adjudge.rewards.visible import in_a_line, visible
 from adjudge.training.terminal import counted, ruled_table
 

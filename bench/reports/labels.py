@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adjudge.rewards.label_agreement import compare_labels
-from adjudge.rewards.verdict import Verdict
+from adjudge.rewards.records.verdict import Verdict
+from adjudge.training.curate.label_agreement import compare_labels
 from adjudge.training.terminal import counted
 
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from adjudge.bench.agreement.resampling import FEWEST_CLUSTERS, of_prompts
 from adjudge.bench.words import signed
-from adjudge.rewards.group import Group, GroupVerdict
-from adjudge.rewards.length_trend import Points, centred, length_trend
-from adjudge.rewards.verdict import Item, Verdict
+from adjudge.rewards.guards.length_trend import Points, centred, length_trend
+from adjudge.rewards.records.group import Group, GroupVerdict
+from adjudge.rewards.records.verdict import Item, Verdict
 
 PER = 1000
 """The slope is per so many characters."""
 DECIDES = 0.5
-"""The share of all (squared) differences in length beyond which a single text decides the line."""
+"""The share of all (squared) differences in length that would go with a single text, beyond which it decides."""
 
 
 class LengthEffect(msgspec.Struct, frozen=True):
@@ -90,8 +90,10 @@ def length_effect(
     low, high = trend.interval
     interval = None if prompts is not None and prompts < FEWEST_CLUSTERS else (PER * low, PER * high)
     lengths_N = centred(groups)[:, 0]
-    farthest = float(lengths_N[np.abs(lengths_N).argmax()])
-    outlier = farthest if farthest**2 > DECIDES * float(lengths_N @ lengths_N) else None
+    sizes_N = np.repeat([len(points) for points in groups if points], [len(points) for points in groups if points])
+    without_N = lengths_N**2 * sizes_N / np.maximum(sizes_N - 1, 1)  # what each text's absence would take away
+    farthest = int(without_N.argmax())
+    outlier = float(lengths_N[farthest]) if without_N[farthest] > DECIDES * float(lengths_N @ lengths_N) else None
     return LengthEffect(of, points, PER * trend.slope, interval, trend.correlation, prompts, outlier)
 
 

@@ -16,7 +16,7 @@ from adjudge.bench.reports.run_cost import RunCost
 from adjudge.bench.words import percent, signed, span
 from adjudge.engine.score import Reason
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.verdict import Pair, PairVerdict
+from adjudge.rewards.records.verdict import Pair, PairVerdict
 from adjudge.training.terminal import counted
 
 CERTAIN = math.ulp(0.5)

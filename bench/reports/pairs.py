@@ -23,7 +23,7 @@ from adjudge.bench.reports.pair_summary import (
 )
 from adjudge.bench.words import by_reason, signed
 from adjudge.rewards.judges.pairwise import SCALE
-from adjudge.rewards.verdict import AspectVerdict, PairVerdict
+from adjudge.rewards.records.verdict import AspectVerdict, PairVerdict
 from adjudge.rewards.visible import in_a_line, visible
 from adjudge.training.terminal import counted, ruled_table
 

@@ -12,8 +12,8 @@ from adjudge.bench.tree.figures import FLUCTUATION, NODES, TABLE_6, TABLE_7
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.tree_nodes import Form
 from adjudge.rewards.judges.tree_weights import Weights, Wish
-from adjudge.rewards.rows import Row
-from adjudge.rewards.verdict import Verdict
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import Verdict
 
 PARTS = ("overall", *NODES)
 

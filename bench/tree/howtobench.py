@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 
 SYSTEMS = (
     "deepseek-r1",

@@ -66,6 +66,7 @@ class Scheduler:
         self._budget = max_batch_tokens
         self._advances = itertools.count()
         self._pace = 0.0  # seconds a token, 0 before that is known
+        self._untold = 0, 0.0  # tokens and seconds of steps that tell no pace by themselves
 
     @property
     def waiting(self) -> int:
@@ -114,6 +115,8 @@ class Scheduler:
         which those that go on and are no more urgent leave to them, each in its turn.
         """
         step = Step(self.cache, expired=self._expire())
+        if not self.running:  # whose work was not waited for is gone
+            self._untold = 0, 0.0
         self._budget = self._affordable()
         begun = deque(request for request in sorted(self.running, key=_rank) if _is_begun(request))
         going = deque(sorted((request for request in self.running if not _is_begun(request)), key=_turn))
@@ -143,14 +146,18 @@ class Scheduler:
     def took(self, step: Step, seconds: float) -> None:
         """Note how long a step took; by that the next ones are bounded near a deadline.
 
-        Small steps tell only that a token takes less than was thought: else one slow step would make all others small.
+        Of a step that finishes nothing a GPU's work is not waited for, so it counts with the next one that does. Few
+        tokens tell only that one takes less than was thought: else one slow step would make all others small.
         """
-        if step.size >= TELLING or seconds < self._pace * step.size:
-            self._pace = seconds / step.size
+        tokens, seconds = self._untold[0] + step.size, self._untold[1] + seconds
+        self._untold = (0, 0.0) if step.finished else (tokens, seconds)
+        if step.finished and (tokens >= TELLING or seconds < self._pace * tokens):
+            self._pace = seconds / tokens
 
     def cancel(self, requests: Collection[Request]) -> None:
         """Drop requests between two steps; what is computed of them stays in the cache."""
         gone = set(map(id, requests))
+        self._untold = 0, 0.0
         for request in [request for request in self.running if id(request) in gone]:
             self._leave(request)
         self._waiting = [entry for entry in self._waiting if id(entry[-1]) not in gone]
@@ -166,6 +173,7 @@ class Scheduler:
         self._waiting.clear()
         self._hurried.clear()
         self._deadlines.clear()
+        self._untold = 0, 0.0
         self.running.clear()
         self.cache.clear()
         self.aborted += 1

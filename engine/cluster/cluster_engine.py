@@ -61,6 +61,7 @@ class ClusterEngine(EngineFace):
         at_least(1, replicas=replicas)
         source = resolve(model)
         super().__init__(Tokenizer(open_tokenizer(source)))
+        self.name, self.fingerprint = source.name, self.tokenizer.fingerprint_of(source.fingerprint)
         options = {**engine_options, "device": device}
         if options.get("adapter") is not None:
             options["adapter"] = _absolute(options["adapter"])
@@ -75,11 +76,10 @@ class ClusterEngine(EngineFace):
             self.dispatcher = Dispatcher(self.actors)
             begun.callback(self.dispatcher.close, drain=False)
             opened = self.dispatcher.open()
-            if {each.fingerprint for each in opened} != {source.fingerprint}:
+            if {each.fingerprint for each in opened} != {self.fingerprint}:
                 raise AdjudgeError(f"the machines of the cluster have other weights under {model}: give all the same")
             self._session = begun.pop_all()
         atexit.register(self.close, drain=False)  # before Ray ends, which the dispatcher's thread would not survive
-        self.name, self.fingerprint = source.name, source.fingerprint
         self._heads: Heads = opened[0].heads
         self.dtype = opened[0].dtype
         self.stats = self.dispatcher.stats
@@ -132,7 +132,8 @@ class ClusterEngine(EngineFace):
     def embed_call(self, prompts: Sequence[AnyPrompt]) -> Order:
         """What `embed` would start; any thread may prepare it. Raises PromptError."""
         order = Order()
-        order.queries = [Query(number, tokens, None, {0}) for number, tokens in enumerate(self.read(prompts))]
+        read = self.read(prompts, ended=True)
+        order.queries = [Query(number, tokens, None, {0}) for number, tokens in enumerate(read)]
         return order
 
     def update_weights(

@@ -21,9 +21,9 @@ from adjudge.engine.http.errors import HttpError, too_long
 from adjudge.engine.http.limits import MOST_LOGPROBS
 from adjudge.engine.http.prompt_tokens import PromptLogprobs, check_numbers, check_whole, tokens_of, worded
 from adjudge.engine.http.service import AnyRequest, Service
-from adjudge.engine.http.spelling import LEAST
 from adjudge.engine.http.text_request import UNREAD, Only, TextRequest, Unread, Usage, refuse_others
 from adjudge.engine.http.texts import Delta, begin, stream
+from adjudge.engine.http.token_names import LEAST
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 
 
@@ -193,7 +193,7 @@ async def chat(
     if data.stream:
         usage = wording.usage if data.wants_usage else None
         tokens = bool(data.logprobs or data.return_token_ids)
-        return stream(texts, wording.chunk, usage, tokens=tokens, spelling=service.spelling)
+        return stream(texts, wording.chunk, usage, tokens=tokens, token_names=service.token_names)
     done = await service.unless_gone(request, texts.all())
     return await asyncio.to_thread(wording.replies, done, texts.usage)
 
@@ -202,7 +202,7 @@ class _Wording:
     """The form in which one request's replies are answered."""
 
     def __init__(self, service: Service, body: ChatRequest) -> None:
-        self._body, self._model, self._spelling = body, service.model, service.spelling
+        self._body, self._model, self._token_names = body, service.model, service.token_names
         self._id, self._created = f"chatcmpl-{uuid.uuid4().hex}", int(time.time())
         self._begun: set[int] = set()
 
@@ -226,7 +226,7 @@ class _Wording:
             )
             for completion in completions
         ]
-        read = worded(completions[0].prompt_logprobs, self._body.prompt_logprobs or 0, self._spelling)
+        read = worded(completions[0].prompt_logprobs, self._body.prompt_logprobs or 0, self._token_names)
         return self.response("chat.completion", choices, usage, read)
 
     def chunk(self, delta: Delta) -> ChatResponse:
@@ -258,7 +258,7 @@ class _Wording:
         )
 
     def _token(self, token: int, logprob: float) -> tuple[str, float, list[int]]:
-        return self._spelling.text(token), max(logprob, LEAST), list(self._spelling.raw(token))
+        return self._token_names.text(token), max(logprob, LEAST), list(self._token_names.raw(token))
 
 
 def _options(body: ChatRequest, service: Service) -> tuple[dict[str, Any], dict[str, str]]:

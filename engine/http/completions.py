@@ -31,9 +31,9 @@ from adjudge.engine.http.prompt_tokens import (
     worded,
 )
 from adjudge.engine.http.service import AnyRequest, Service
-from adjudge.engine.http.spelling import LEAST, Offsets
 from adjudge.engine.http.text_request import Only, TextRequest, Usage, refuse_others
 from adjudge.engine.http.texts import Delta, begin, stream
+from adjudge.engine.http.token_names import LEAST, Offsets
 from adjudge.engine.tokens import Tokens
 
 MAX_TOKENS = 16
@@ -142,7 +142,7 @@ async def completions(
     if data.stream:
         usage = wording.usage if data.wants_usage else None
         tokens = data.logprobs is not None or bool(data.return_token_ids)
-        return stream(texts, wording.chunk, usage, tokens=tokens, spelling=service.spelling)
+        return stream(texts, wording.chunk, usage, tokens=tokens, token_names=service.token_names)
     done = await service.unless_gone(request, texts.all())
     if data.echo and data.logprobs is not None:
         check_read(done, len(prompts), service.engine.face.max_prompt_tokens)
@@ -175,9 +175,9 @@ class _Wording:
 
     def __init__(self, service: Service, body: CompletionRequest) -> None:
         self._body, self._model = body, service.model
-        self._spelling = service.spelling
+        self._token_names = service.token_names
         self._id, self._created = f"cmpl-{uuid.uuid4().hex}", int(time.time())
-        self._offsets: dict[int, Offsets] = defaultdict(lambda: Offsets(self._spelling))
+        self._offsets: dict[int, Offsets] = defaultdict(lambda: Offsets(self._token_names))
 
     def response(
         self, deltas: Sequence[Delta], usage: Usage | None = None, begun: Sequence[Begun] | None = None
@@ -197,12 +197,12 @@ class _Wording:
             start, read = begun
             text = start.echo + text
             if self._body.echo and count is not None and read:
-                self._offsets[delta.place] = Offsets(self._spelling, before=start.tokens, text=start.echo)
+                self._offsets[delta.place] = Offsets(self._token_names, before=start.tokens, text=start.echo)
                 first = TokenLogprob(start.tokens[0], math.nan)  # nothing stands before it: it has no number
                 cut = (msgspec.structs.replace(one, top=one.top[:count]) for one in read if one is not None)
                 tokens = [first, *cut, *tokens]
             if self._body.prompt_logprobs is not None:
-                told = worded(read, self._body.prompt_logprobs, self._spelling)
+                told = worded(read, self._body.prompt_logprobs, self._token_names)
         logprobs = None if count is None else self._logprobs(delta.place, tokens)
         return CompletionChoice(delta.place, text, delta.finish_reason, logprobs, ids, told)
 
@@ -210,7 +210,7 @@ class _Wording:
         return self.response([], usage)
 
     def _logprobs(self, place: int, tokens: Sequence[TokenLogprob]) -> CompletionLogprobs:
-        name = "token_id:{}".format if self._body.return_tokens_as_token_ids else self._spelling.name
+        name = "token_id:{}".format if self._body.return_tokens_as_token_ids else self._token_names.name
         offsets = self._offsets[place]
         return CompletionLogprobs(
             [name(token.token_id) for token in tokens],

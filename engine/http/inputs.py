@@ -44,7 +44,7 @@ class InputRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     def tokens(self, face: EngineFace) -> list[Tokens]:
         """Every input as token ids; raises a 400 that names the one at fault."""
         with blame("input"):
-            return face.read(prompts_of(self.input, "input"))
+            return face.read(prompts_of(self.input, "input"), ended=True)
 
     def check_answered(self, answers: Sequence[Embedding | ModelReward], longest: int) -> None:
         """Raise for the first input without an answer, unless it may abstain; the model holds `longest` tokens."""

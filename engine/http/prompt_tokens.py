@@ -12,8 +12,8 @@ from adjudge.engine.face import AnyPrompt
 from adjudge.engine.http.errors import HttpError, at_most, blame, no_answer
 from adjudge.engine.http.limits import MOST_PROMPT_NUMBERS
 from adjudge.engine.http.service import Service
-from adjudge.engine.http.spelling import LEAST, Spelling
 from adjudge.engine.http.text_request import TextRequest
+from adjudge.engine.http.token_names import LEAST, TokenNames
 from adjudge.engine.tokens import Tokens
 
 
@@ -70,11 +70,11 @@ def number(logprob: float) -> float | None:
     return None if math.isnan(logprob) else max(logprob, LEAST)
 
 
-def worded(read: Sequence[TokenLogprob | None], count: int, spelling: Spelling) -> PromptLogprobs | None:
+def worded(read: Sequence[TokenLogprob | None], count: int, token_names: TokenNames) -> PromptLogprobs | None:
     """What was read of a prompt's tokens, with `count` alternatives; None where nothing was."""
-    return [None if one is None else _place(one, count, spelling) for one in read] or None
+    return [None if one is None else _place(one, count, token_names) for one in read] or None
 
 
-def _place(read: TokenLogprob, count: int, spelling: Spelling) -> dict[int, PromptToken]:
+def _place(read: TokenLogprob, count: int, token_names: TokenNames) -> dict[int, PromptToken]:
     listed = dict(read.top[:count]) | {read.token_id: read.logprob}
-    return {token: PromptToken(number(value), spelling.text(token)) for token, value in listed.items()}
+    return {token: PromptToken(number(value), token_names.text(token)) for token, value in listed.items()}

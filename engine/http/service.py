@@ -16,7 +16,7 @@ from litestar import Request
 from adjudge.engine.async_engine import AsyncFace
 from adjudge.engine.http.errors import HttpError, at_most
 from adjudge.engine.http.limits import LATE, Limits
-from adjudge.engine.http.spelling import Spelling
+from adjudge.engine.http.token_names import TokenNames
 
 Result = TypeVar("Result")
 AnyRequest = Request[Any, Any, Any]
@@ -42,10 +42,10 @@ class Service:
         return len(self.under_way)
 
     @cached_property
-    def spelling(self) -> Spelling:
+    def token_names(self) -> TokenNames:
         """How the model's tokens are written in answers."""
         face = self.engine.face
-        return Spelling(face.tokenizer, face.byte_table)  # which judges have made, or will use
+        return TokenNames(face.tokenizer, face.byte_table)  # which judges have made, or will use
 
     @property
     def model(self) -> str:

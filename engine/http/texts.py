@@ -16,8 +16,8 @@ from adjudge.engine.face import AnyPrompt
 from adjudge.engine.http.errors import at_most, blame, error_body, http_error, overflow, too_long
 from adjudge.engine.http.limits import MOST_LOGPROBS
 from adjudge.engine.http.service import AnyRequest, Service
-from adjudge.engine.http.spelling import Spelling
 from adjudge.engine.http.text_request import TextRequest, Usage
+from adjudge.engine.http.token_names import TokenNames
 from adjudge.engine.threads.worker import Piece
 
 Event = tuple[int, Completion] | Piece
@@ -42,7 +42,6 @@ class Texts:
     first: Event
     rest: AsyncIterator[Event]
     completions: list[Completion] = field(default_factory=list)
-    _sent: dict[int, tuple[int, int]] = field(default_factory=dict)  # by place: characters, tokens
 
     @property
     def usage(self) -> Usage:
@@ -56,21 +55,17 @@ class Texts:
         return sorted(self.completions, key=lambda completion: (completion.prompt, completion.sample))
 
     async def deltas(self) -> AsyncIterator[Delta]:
-        """What is added to the texts, as it comes."""
+        """What is added to the texts that are streamed, as it comes, and how they end."""
         yield self._delta(self.first)
         async for event in self.rest:
             yield self._delta(event)
 
     def _delta(self, event: Event) -> Delta:
-        place = event.place if isinstance(event, Piece) else event[0]
-        characters, tokens = self._sent.get(place, (0, 0))
         if isinstance(event, Piece):
-            delta = Delta(place, event.text, event.tokens)
-        else:  # what was held back for a stop string that did not come is in no piece
-            self.completions.append(completion := event[1])
-            delta = Delta(place, completion.text[characters:], completion.logprobs[tokens:], completion.finish_reason)
-        self._sent[place] = characters + len(delta.text), tokens + len(delta.tokens)
-        return delta
+            return Delta(event.place, event.text, event.tokens)
+        place, completion = event  # whose text has come in pieces
+        self.completions.append(completion)
+        return Delta(place, "", (), completion.finish_reason)
 
 
 async def begin(
@@ -133,17 +128,17 @@ def stream(
     usage: Callable[[Usage], Any] | None,
     *,
     tokens: bool,
-    spelling: Spelling,
+    token_names: TokenNames,
 ) -> Stream:
     """The deltas as `chunk` words them, the usage if it is wanted, and the end; an error on the way is an event too.
 
-    Without `tokens` those that add nothing to the text are left out. What `spelling` takes is done before.
+    Without `tokens` those that add nothing to the text are left out. What `token_names` takes is done before.
     """
 
     async def events() -> AsyncIterator[bytes]:
         try:
             if tokens:
-                await asyncio.to_thread(spelling.make_ready)  # `chunk` runs in the event loop
+                await asyncio.to_thread(token_names.make_ready)  # `chunk` runs in the event loop
             async for delta in texts.deltas():
                 if delta.text or delta.finish_reason or (tokens and delta.tokens):
                     yield _event(chunk(delta))

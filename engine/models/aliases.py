@@ -107,7 +107,7 @@ def _merged(alias: Alias, adapter: Path, status: Status) -> Path:
         from adjudge.engine.models.merging import merge
 
         merge(base, adapter, folder)
-        return Manifest(alias.name, alias.file, alias.identity, alias.fingerprint, gguf_file.CONVERTER, alias.licence)
+        return Manifest(alias.name, alias.file, alias.identity, alias.licence)
 
     return build(gguf_file.entry_key(alias.identity), make, status)
 

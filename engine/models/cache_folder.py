@@ -24,8 +24,6 @@ class Manifest(msgspec.Struct, frozen=True):
     name: str
     file: str
     sha256: str
-    fingerprint: str
-    converter: int
     licence: str | None = None
     files: dict[str, int] = {}
 

@@ -46,10 +46,9 @@ def fix_rope(model: Any) -> None:
 
 
 def end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """The tokens that end a text, as the model's files name them; where they name none, the tokenizer's."""
+    """The tokens that end a text: those that the model's files name, and the tokenizer's, which they may not name."""
     ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     if ends is None:
         ends = getattr(model.config.get_text_config(), "eos_token_id", None)
-    if ends is None or ends == []:
-        ends = tokenizer.eos_token_id
-    return frozenset(ends if isinstance(ends, (list, tuple)) else () if ends is None else (ends,))
+    named = ends if isinstance(ends, (list, tuple)) else (ends,)
+    return frozenset({*named, tokenizer.eos_token_id} - {None})

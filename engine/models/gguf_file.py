@@ -74,7 +74,7 @@ def convert(path: Path, folder: Path, name: str, sha256: str, licence: str | Non
         raise ModelUnsupported(
             f"transformers cannot read {path} ({reason(error)}): it is damaged or of an unknown kind; pass another file"
         ) from error
-    return Manifest(name, path.name, sha256, fingerprint(sha256), CONVERTER, licence)
+    return Manifest(name, path.name, sha256, licence)
 
 
 def _convert(path: Path, folder: Path) -> None:

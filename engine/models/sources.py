@@ -230,7 +230,7 @@ def _dummy(name: str, status: Status) -> ModelSource:
 
 def _open_dummy(source: ModelSource, dtype: torch.dtype, device: torch.device | str) -> OpenModel:
     from adjudge.engine.models import dummy
-    from adjudge.engine.text.tokenizer import ids_of
+    from adjudge.engine.text.signs import ids_of
 
     tiny = source.path.startswith(dummy.TINY)
     config = dummy.tiny_config(source.path.removeprefix(dummy.TINY)) if tiny else dummy.read_config(Path(source.path))

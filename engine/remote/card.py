@@ -34,7 +34,7 @@ class ModelCard(msgspec.Struct, frozen=True):
         return kinds.get(self.owned_by, "openai")
 
 
-class ModelList(msgspec.Struct, frozen=True):
+class ModelListReply(msgspec.Struct, frozen=True):
     """A reply of /v1/models."""
 
     data: list[ModelCard]
@@ -44,7 +44,7 @@ async def read_card(transport: Transport, model: str | None) -> ModelCard:
     """The card of `model`, or of the only model there is; raises RemoteError where that is none or several."""
     where = transport.base_url
     try:
-        listed = await transport.get("/v1/models", msgspec.json.Decoder(ModelList).decode)
+        listed = await transport.get("/v1/models", msgspec.json.Decoder(ModelListReply).decode)
     except (NoAnswer, Refused) as error:
         kind = NoServer if isinstance(error, NoAnswer) and error.reason == "timeout" else RemoteError
         if isinstance(error, Trouble) and error.alive:

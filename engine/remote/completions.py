@@ -17,7 +17,7 @@ from adjudge.engine.remote.protocols import (
     Protocol,
     Reading,
     Text,
-    Usage,
+    UsageReply,
     bounded,
     hurry,
     logprob,
@@ -57,7 +57,7 @@ class Logprobs(msgspec.Struct):
     top_logprobs: list[dict[str, float | None] | None] | None = None
 
 
-class PromptToken(msgspec.Struct):
+class PromptTokenReply(msgspec.Struct):
     """A token at a place of a prompt."""
 
     logprob: float | None
@@ -78,7 +78,7 @@ class Completions(msgspec.Struct):
     """A reply of /v1/completions."""
 
     choices: list[Choice]
-    usage: Usage | None = None
+    usage: UsageReply | None = None
 
 
 class ScoreResult(msgspec.Struct):
@@ -92,7 +92,7 @@ class Scores(msgspec.Struct):
     """A reply of our own /v1/score."""
 
     results: list[ScoreResult]
-    usage: Usage | None = None
+    usage: UsageReply | None = None
 
 
 class OpenAIProtocol(Protocol):
@@ -158,13 +158,13 @@ class OpenAIProtocol(Protocol):
     def texts(self, raw: bytes, tokens: Tokens, sampling: Sampling) -> tuple[list[Text], int]:
         """The texts, with the tokens that the server names or, failing that, those they have here."""
         reply = msgspec.json.decode(raw, type=Completions)
-        usage = reply.usage or Usage()
+        usage = reply.usage or UsageReply()
         texts = [self.written(choice, tokens, sampling) for choice in _choices(reply, sampling.n)]
         return texts, usage.computed + (usage.completion_tokens or 0)
 
     def written(self, choice: Choice, tokens: Tokens, sampling: Sampling) -> Text:
         """One text."""
-        return Text(choice.text, self.tokenizer.encode(choice.text, False), _end(choice))
+        return Text(choice.text, self.tokenizer.encode(choice.text, False, after=tokens), _end(choice))
 
     def alternatives(self, top: dict[str, float | None]) -> dict[int | None, float]:
         """Log-probabilities by token id; None for those of which only a text is known that several tokens share."""
@@ -314,7 +314,7 @@ def _prompt_read(choice: Choice, tokens: Tokens, sampling: Sampling) -> PromptRe
     """What was read of the prompt; () where it was not asked for."""
     if sampling.prompt_logprobs is None:
         return ()
-    listed = msgspec.json.decode(choice.prompt_logprobs, type=list[dict[int, PromptToken] | None] | None)
+    listed = msgspec.json.decode(choice.prompt_logprobs, type=list[dict[int, PromptTokenReply] | None] | None)
     places = [
         None if place is None else {token_of(token): prompt_logprob(one.logprob) for token, one in place.items()}
         for place in listed or ()

@@ -21,13 +21,13 @@ from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import RemoteError
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.remote.card import Kind
-from adjudge.engine.remote.protocols import Usage, hurry
+from adjudge.engine.remote.protocols import UsageReply, hurry
 from adjudge.engine.remote.transport import BadReply
 from adjudge.engine.score import Reason
 from adjudge.engine.tokens import Tokens
 
 
-class EmbeddingData(msgspec.Struct):
+class EmbeddingDataReply(msgspec.Struct):
     """One embedding, as numbers or as base64 of float32; none with our own server's `reason`."""
 
     embedding: list[float | None] | str | None
@@ -38,11 +38,11 @@ class EmbeddingData(msgspec.Struct):
 class Embeddings(msgspec.Struct):
     """A reply of /v1/embeddings."""
 
-    data: list[EmbeddingData]
-    usage: Usage | None = None
+    data: list[EmbeddingDataReply]
+    usage: UsageReply | None = None
 
 
-class Classified(msgspec.Struct):
+class ClassifiedReply(msgspec.Struct):
     """What a classifier makes of one prompt: a number for each of its labels."""
 
     probs: list[float | None]
@@ -53,8 +53,8 @@ class Classified(msgspec.Struct):
 class Classes(msgspec.Struct):
     """A reply of vLLM's /classify, or ours."""
 
-    data: list[Classified]
-    usage: Usage | None = None
+    data: list[ClassifiedReply]
+    usage: UsageReply | None = None
 
 
 class Meta(msgspec.Struct):
@@ -71,7 +71,7 @@ class Output(msgspec.Struct):
     meta_info: Meta = msgspec.field(default_factory=Meta)
 
 
-Indexed = TypeVar("Indexed", EmbeddingData, Classified)
+Indexed = TypeVar("Indexed", EmbeddingDataReply, ClassifiedReply)
 
 
 class Pooling(ABC):
@@ -119,7 +119,7 @@ class EmbeddingPooling(Pooling):
         """An embedding without numbers."""
         return Embedding(None, reason, len(tokens))
 
-    def _embedding(self, one: EmbeddingData, length: int) -> Embedding:
+    def _embedding(self, one: EmbeddingDataReply, length: int) -> Embedding:
         if one.reason is not None:
             return Embedding(None, one.reason, length)
         values_D = _numbers(one.embedding)

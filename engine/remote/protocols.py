@@ -67,7 +67,7 @@ class Cached(msgspec.Struct):
     cached_tokens: int | None = 0
 
 
-class Usage(msgspec.Struct):
+class UsageReply(msgspec.Struct):
     """What a request cost, as OpenAI's interface counts it."""
 
     prompt_tokens: int = 0

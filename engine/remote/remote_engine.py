@@ -105,6 +105,7 @@ class RemoteEngine(EngineFace):
             raise
         if tokenizer is not None:
             self.fingerprint = digest(self.fingerprint, self.tokenizer.fingerprint)
+        self.fingerprint = self.tokenizer.fingerprint_of(self.fingerprint)
         self._able: set[Pooling] = set()
 
     def _meet(self, card: ModelCard, kind: Kind, max_context: int | None, top_logprobs: int) -> None:
@@ -225,7 +226,7 @@ class RemoteEngine(EngineFace):
         """What would ask for one answer to each prompt."""
         call = Call(self.transport.clock())
         places: dict[Tokens, list[int]] = {}
-        for place, tokens in enumerate(self.read(prompts)):
+        for place, tokens in enumerate(self.read(prompts, ended=True)):
             call.open += 1
             if len(tokens) > self.max_prompt_tokens:
                 call.answer(place, pooling.abstained("too_long", tokens))

@@ -43,7 +43,7 @@ class DecodeGraphs:
     """Decode steps by `decode`; each size is recorded when it is first met, and played from then on.
 
     The step of the first meeting is computed as it comes, then twice more for the recording. Where a recording fails,
-    the log says so, and no step is played any more. `recorder` makes what records, anew after `clear`.
+    the log says so, and no step is played until `clear`. `recorder` makes what records, anew after `clear`.
     """
 
     def __init__(self, decode: Decode, recorder: Callable[[], Record]) -> None:
@@ -74,6 +74,7 @@ class DecodeGraphs:
         """Forget all recordings: weights or cache are not where they were."""
         self._graphs.clear()
         self._record = None
+        self._failed = False
 
 
 class _Graph:

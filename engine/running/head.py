@@ -12,8 +12,8 @@ from torch import nn
 
 from adjudge.engine.errors import ModelUnsupported
 from adjudge.kernels import restricted_logprobs
-from adjudge.kernels.restricted_head_arguments import Head as KernelHead
-from adjudge.kernels.restricted_head_torch import final_rows
+from adjudge.kernels.final_rows import final_rows
+from adjudge.kernels.restricted_head_arguments import HeadWeights
 from adjudge.kernels.vocabulary_logits import vocabulary_logits
 
 FINAL_NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
@@ -66,19 +66,19 @@ class Head:
 
     @property
     def gain(self) -> torch.Tensor | None:
-        """What the fused norm multiplies by [D]."""
+        """What the fused norm multiplies by [D]; a sum is in float32, as transformers adds it."""
         if self.norm_weight is None or not self.norm_offset:
             return self.norm_weight
-        return self.norm_offset + self.norm_weight
+        return self.norm_offset + self.norm_weight.float()
 
     @property
-    def kernel(self) -> KernelHead:
+    def kernel(self) -> HeadWeights:
         """The same as the kernels take it."""
-        return KernelHead(self.weight, self.gain, self.eps, self.bias, self.softcap, self.temperature)
+        return HeadWeights(self.weight, self.gain, self.eps, self.bias, self.softcap, self.temperature)
 
     def normed(self, hidden_ND: torch.Tensor) -> torch.Tensor:
         """The hidden states [N, D] after the final norm, in float32; rows that overflow are NaN."""
-        return final_rows(hidden_ND, range(len(hidden_ND)), self.kernel)[: len(hidden_ND)]
+        return final_rows(hidden_ND, self.kernel).float()
 
     def vocabulary_logits(self, hidden_ND: torch.Tensor) -> torch.Tensor:
         """Logits [N, V] over the whole vocabulary in float32: for rows whose next token is sampled."""
@@ -116,7 +116,7 @@ def _take_norm(decoder: nn.Module) -> tuple[torch.Tensor | None, float, float]:
         normed = sample.float() * torch.rsqrt(sample.float().pow(2).mean(-1, keepdim=True) + eps)
         for offset in (0.0, 1.0):
             tolerance = 1e-5 if weight.dtype == torch.float32 else 2e-2
-            if torch.allclose(normed * (offset + weight).float(), expected, rtol=tolerance, atol=tolerance):
+            if torch.allclose(normed * (offset + weight.float()), expected, rtol=tolerance, atol=tolerance):
                 setattr(decoder, name, nn.Identity())
                 return weight, offset, float(eps)
     return None, 0.0, 0.0

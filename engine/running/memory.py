@@ -14,17 +14,25 @@ MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KEPT_BYTES = 1 << 30
-CPU_CACHE_BYTES = 4 << 30
+CPU_CACHE_BYTES, CPU_CACHE_SHARE = 4 << 30, 1 / 4
+"""What a KV cache on a host takes: so much at most, and so much of its spare memory."""
 CACHE_SHARE = 0.8
 """Of the memory that is free on a GPU; the rest is for what a step needs."""
 
 
-def cache_bytes(device: torch.device, kv_cache_gb: float | None) -> int:
-    """What a KV cache made now may have: `kv_cache_gb` (GiB), on a GPU a share of what is free there, or 4 GiB."""
+def cache_bytes(device: torch.device, kv_cache_gb: float | None, context: int = 0) -> int:
+    """What a KV cache made now may have: `kv_cache_gb` (GiB), or a share of what is free on its device.
+
+    On a host it holds a `context` (bytes) where half of what is spare does, and otherwise is a power of two, so that
+    another run, with about as much to spare, has as large a cache: how long a prompt may be can depend on that.
+    """
     if kv_cache_gb is not None:
         return int(kv_cache_gb * (1 << 30))
     if device.type != "cuda":
-        return CPU_CACHE_BYTES
+        spare = spare_memory()
+        share = CPU_CACHE_BYTES if spare is None else min(CPU_CACHE_BYTES, int(CPU_CACHE_SHARE * spare))
+        most = CPU_CACHE_BYTES if spare is None else min(CPU_CACHE_BYTES, spare // 2)
+        return max(1 << max(0, share.bit_length() - 1), context if context <= most else 0)
     torch.cuda.empty_cache()  # what torch holds and nobody uses would not count as free
     free, _ = torch.cuda.mem_get_info(device)
     return int(CACHE_SHARE * free)
@@ -38,8 +46,16 @@ def spare_memory() -> int | None:
         found.append(int(lines["MemAvailable"].removesuffix("kB")) << 10)
     with suppress(OSError, ValueError):  # where there is no limit it is "max"
         most, taken = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
-        found.append(max(0, most - taken))
+        found.append(max(0, most - taken + _file_pages()))
     return min(found, default=None)
+
+
+def _file_pages() -> int:
+    """What a container's memory holds of files, such as weights read a while ago: the kernel takes it back at need."""
+    with suppress(OSError, KeyError, ValueError):
+        lines = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
+        return int(lines["active_file"]) + int(lines["inactive_file"])
+    return 0
 
 
 def give_back_freed_memory() -> None:

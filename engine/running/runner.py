@@ -23,7 +23,7 @@ from adjudge.engine.running.memory import cache_bytes, give_back_freed_memory, k
 from adjudge.engine.running.packed_decoder import PackedDecoder
 from adjudge.engine.running.probe import check_isolation, check_layers, read_head
 from adjudge.engine.threads.forked import Renewed
-from adjudge.kernels.linear import BatchInvariantLinear
+from adjudge.kernels.linear import PART, BatchInvariantLinear
 from adjudge.kernels.paged_kv import PagedKV, to_device
 from adjudge.kernels.prepacked_weights import keep_prepacked
 
@@ -174,7 +174,7 @@ class Runner(PackedDecoder):
             weights.append(self._head.weight)
         for weight, taken in zip(weights, accumulate(weight.nbytes for weight in weights), strict=True):
             if taken <= room and not weight.is_inference():
-                keep_prepacked(weight)
+                keep_prepacked(weight, PART if self._head is not None and weight is self._head.weight else None)
 
     def sleep(self) -> None:
         """Give back the KV cache and, on a GPU, the weights' memory."""
@@ -214,7 +214,8 @@ class Runner(PackedDecoder):
         """
         if self._kv_cache_gb is not None and not 0 <= self._kv_cache_gb <= MOST_GB:
             raise AdjudgeError(f"kv_cache_gb is {self._kv_cache_gb:g}: give GiB, at most {MOST_GB:,}")
-        blocks = min(MOST_BLOCKS, 1 + cache_bytes(self.device, self._kv_cache_gb) // self._block_bytes)
+        context = -(-self.max_context // self.block_size) * self._block_bytes
+        blocks = min(MOST_BLOCKS, 1 + cache_bytes(self.device, self._kv_cache_gb, context) // self._block_bytes)
         if blocks < 2:
             mend = "raise kv_cache_gb" if self._kv_cache_gb is not None else "free memory on its device"
             raise ModelUnsupported(f"the KV cache has no room for one block of {self.name}: {mend}")

@@ -17,7 +17,7 @@ def fit(prompts: Sequence[Prompt], tokenizer: Tokenizer, limit: int) -> tuple[li
     Every segment may keep the same number of tokens, the largest with which all prompts fit; trusted segments and
     segments cut "never" stay whole. Where that is not enough, prompts come back too long.
     """
-    lengths = [[len(tokenizer.segment(segment, limit)) for segment in prompt.segments] for prompt in prompts]
+    lengths = [[len(ids) for ids in tokenizer.segments(prompt, limit)] for prompt in prompts]
     if all(sum(row) <= limit for row in lengths):
         return list(prompts), False
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import secrets
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache, partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ import torch
 from adjudge.engine.errors import PromptError
 from adjudge.engine.sampling import FORMS, Sampling
 from adjudge.engine.text import grammar_trial
-from adjudge.engine.text.tokenizer import ids_of, is_sign
+from adjudge.engine.text.signs import ids_of, without_signs
 from adjudge.engine.threads.forked import Renewed
 
 log = logging.getLogger("adjudge")
@@ -107,7 +105,7 @@ class Grammars:
         from llguidance import LLTokenizer
 
         most = max(self._size, ids_of(self._inner))  # a tokenizer may know more tokens than its model
-        return LLTokenizer(_without_signs(self._inner), n_vocab=most, eos_token=sorted(self._end_ids) or None)
+        return LLTokenizer(without_signs(self._inner), n_vocab=most, eos_token=sorted(self._end_ids) or None)
 
     def _compile(self, grammar: str, field: str, spoilt: int) -> tuple[Form, str]:
         """The form, and what keeps any text from it; how its texts may begin is worked out here, outside the steps.
@@ -130,38 +128,6 @@ class Grammars:
             tried.take(int(begins[0]))  # a large object fails, and takes its time, at what follows its bracket
             tried.allowed()
         return begun, _said(tried.error)
-
-
-SIGN = {"special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-"""How tokenizers write a special token down."""
-
-
-def _without_signs(tokenizer: Any) -> str:
-    """A fast tokenizer in JSON, its signs special and called what no text can hold.
-
-    llguidance reads what a form prescribes as trusted text: data in a choice or a schema would become special tokens.
-    Those of which ordinary tokens are made stay what they are, as what is made of them would go with them.
-    """
-    layout = json.loads(tokenizer.backend_tokenizer.to_str())
-    layout.update(truncation=None, padding=None)
-    model, unguessed = layout["model"], secrets.token_hex(16)
-    merges = model.get("merges") or ()
-    pieces = {*chain.from_iterable(merges), *map("".join, merges)}
-    signs = [token for token in layout["added_tokens"] if is_sign(token) and token["content"] not in pieces]
-    names = {sign["content"]: f"{unguessed}-{sign['id']}" for sign in signs}
-    for sign in signs:
-        sign.update(content=names[sign["content"]], special=True)
-    vocabulary = model["vocab"]
-    if isinstance(vocabulary, dict):
-        model["vocab"] = {names.get(piece, piece): token for piece, token in vocabulary.items()}
-        for token in {*range(ids_of(tokenizer))}.difference(tokenizer.get_vocab().values()):
-            model["vocab"][f"{unguessed}-{token}"] = token  # llguidance counts tokens to know how far ids go
-            layout["added_tokens"].append({**SIGN, "id": token, "content": f"{unguessed}-{token}"})
-    else:  # a piece's place is its token
-        model["vocab"] = [[names.get(piece, piece), weight] for piece, weight in vocabulary]
-    if "unk_token" in model:
-        model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
-    return json.dumps(layout)
 
 
 def _said(error: str) -> str:

@@ -17,7 +17,7 @@ from adjudge.engine.score import Score
 from adjudge.engine.text.tokenizer import Tokenizer, well_formed
 from adjudge.engine.tokens import Tokens
 
-Encode = Callable[[str], Tokens]
+Encode = Callable[..., Tokens]
 
 CONTEXT_CHARACTERS = 64
 """How much of the text before the answer slot decides the labels' tokens."""
@@ -138,8 +138,8 @@ def compile_labels(labels: Labels, suffix: str, trusted: bool, tokenizer: Tokeni
     _check_size(labels, len(labels.labels))
     suffix = suffix[-CONTEXT_CHARACTERS:]
 
-    def encode(text: str) -> Tokens:
-        return tokenizer.encode(text, trusted)
+    def encode(text: str, after: Tokens = ()) -> Tokens:
+        return tokenizer.encode(text, trusted, after=after)
 
     base = encode(suffix)
     spellings: dict[Tokens, tuple[int, str]] = {}
@@ -197,7 +197,7 @@ def check_values(values: Sequence[Any] | None) -> None:
 def _continuation(text: str, suffix: str, base: Tokens, encode: Encode) -> Tokens:
     """Tokens of `text` after `suffix`, or the text's own where they would merge with the suffix, which is fixed."""
     ids = encode(suffix + text)
-    return ids[len(base) :] if len(ids) > len(base) and ids[: len(base)] == base else encode(text)
+    return ids[len(base) :] if len(ids) > len(base) and ids[: len(base)] == base else encode(text, base)
 
 
 def _spaces(labels: Labels, suffix: str, base: Tokens, encode: Encode) -> tuple[str, ...]:
@@ -228,7 +228,8 @@ def _terminated(
     for ids, (index, text) in spellings.items():
         if labels.terminator and ids in children:
             whole = _continuation(text + labels.terminator, suffix, base, encode)
-            ids = whole if whole[: len(ids)] == ids and len(whole) > len(ids) else ids + encode(labels.terminator)
+            goes_on = whole[: len(ids)] == ids and len(whole) > len(ids)
+            ids = whole if goes_on else ids + encode(labels.terminator, base + ids)
         if ids in ends:
             raise LabelError(
                 f'labels "{labels.labels[ends[ids]]}" and "{labels.labels[index]}" are the same tokens once'

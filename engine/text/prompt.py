@@ -46,7 +46,7 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """Segments in order; each is tokenised by itself."""
+    """Segments in order; each is tokenised by itself, as one that stands behind the others."""
 
     segments: tuple[Segment, ...]
 

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from operator import index
 from threading import Lock
 from typing import Any
 
 from tokenizers import Tokenizer as BackendTokenizer
+from tokenizers import decoders
 
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import ModelUnsupported, PromptError
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.text.chat_template import ChatTemplate
 from adjudge.engine.text.prompt import Message, Prompt, Segment, mark_data, place_data
+from adjudge.engine.text.signs import ids_of, is_sign, without_signs
 from adjudge.engine.threads.forked import Renewed
 from adjudge.engine.tokens import Tokens
 from adjudge.engine.waiting import check_wanted
 
 _LONE = re.compile("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]")
 """A surrogate without its other half. Python's own decoder takes a second for a million of them."""
-
-BLANKS = " \t\r\n\u2581"
-"""Runs of these are added tokens of some vocabularies; they mean nothing but themselves."""
 
 ELLIPSIS = "\n[...]\n"
 """Stands where the middle of a text was cut out."""
@@ -38,20 +38,15 @@ memory of a text, and half a minute for ten megabytes of some. Tokens do not rea
 PIECE = 1 << 16
 NEAR = 1 << 12
 """Characters of a piece, and of its end in which a blank is looked for."""
-
-
-def is_sign(token: Mapping[str, Any]) -> bool:
-    """Whether an added token, as a fast tokenizer's JSON has it, is no piece of text but a sign of the model's own."""
-    return bool(token["special"] or token["content"].strip(BLANKS))
-
-
-def ids_of(tokenizer: Any) -> int:
-    """How far its tokens' ids go, the last one's and one more: some tokenizers leave ids out, and have fewer tokens."""
-    return 1 + int(max(tokenizer.get_vocab().values()))
+LEADS = ("\n", "]")
+"""What stands before a text for a tokenizer that puts a blank before whatever it is given: hardly a token holds either
+and more. To some the first is a blank as well."""
+LATER = "-2"
+"""Ends the fingerprints of weights whose tokenizer gives other tokens than it gave before."""
 
 
 class Tokenizer:
-    """A transformers fast tokenizer, with a second one beside it that knows no added tokens, for untrusted text.
+    """A transformers fast tokenizer, with a second one beside it that knows none of its signs, for untrusted text.
 
     `rows` is how many tokens the model has embeddings of, where that is known: some tokenizers know more. A `bytewise`
     one decodes each byte whatever stands before it.
@@ -64,109 +59,130 @@ class Tokenizer:
                 f"{type(tokenizer).__name__} has no fast (tokenizer.json) form, which safe prompts rest on: save one"
                 " with AutoTokenizer.from_pretrained(…, use_fast=True).save_pretrained(…)"
             )
-        plain = json.loads(backend.to_str())
-        added = plain["added_tokens"]
-        plain.update(added_tokens=[], truncation=None, padding=None)
+        added = backend.get_added_tokens_decoder()
         self.inner = tokenizer
-        self.vocab_size = ids_of(tokenizer) if rows is None else min(rows, ids_of(tokenizer))
+        known = ids_of(tokenizer)
+        self.vocab_size = known if rows is None else min(rows, known)
         self._trusted = BackendTokenizer.from_str(backend.to_str())
         self._trusted.no_truncation()
-        self._plain = BackendTokenizer.from_str(json.dumps(plain))
-        special = {token["id"] for token in added if is_sign(token)}
-        self._special = frozenset(special)
+        self._plain = BackendTokenizer.from_str(without_signs(tokenizer))
+        self._special = frozenset(token for token, one in added.items() if is_sign(one.content, one.special))
         unknown = {tokenizer.unk_token_id} - {tokenizer.bos_token_id, tokenizer.eos_token_id}
-        self._powerful = frozenset(special - unknown)  # what stands for a character that it does not know has no power
-        self._bos = _leading_ids(tokenizer)
+        self._powerful = self._special - unknown  # what stands for a character that it does not know has no power
+        self._bos, self._end = _frame(tokenizer)
         self._template = ChatTemplate(tokenizer, self.decode(self._bos))
         self._kept, self._kept_few = (lru_cache(maxsize=count)(self._encode) for count in (512, 4))
         self._reading = Renewed(Lock)  # one long text at a time
-        self.bytewise = (plain["decoder"] or {}).get("type") == "ByteLevel"
+        self._leads = _leads(self._plain)
+        self._openers = frozenset(
+            token for token in added.keys() - unknown if self._leads and self._opens(token, added[token].content)
+        )
+        self.bytewise = isinstance(backend.decoder, decoders.ByteLevel)
         self._before = () if self.bytewise else self.encode("a", False)[-1:]  # others take the first space away
+        self._is_later = bool(self._leads) or len(self._special) < len(added)
 
     @property
     def fingerprint(self) -> str:
         """64 hex digits that change with its tokens and with the template of its chats."""
         return digest(self._trusted.to_str(), json.dumps(getattr(self.inner, "chat_template", None)))
 
-    def encode(self, text: str, trusted: bool, most: int | None = None) -> Tokens:
-        """The tokens of a text, and nothing before or after them; see `Segment` for `trusted`.
+    def fingerprint_of(self, weights: str) -> str:
+        """The fingerprint of weights that are asked in its tokens, which keeps answers apart from those to others."""
+        return weights + LATER if self._is_later and not weights.endswith(LATER) else weights
+
+    def encode(self, text: str, trusted: bool, most: int | None = None, after: Tokens = ()) -> Tokens:
+        """The tokens of a text that stands `after` others, and nothing before or after it; see `Segment` for `trusted`.
 
         Of a long text that has more than `most` tokens those that it begins with, more than so many.
         """
+        inside = self._is_inside(after)
         if len(text) > LONG and not trusted:
-            return self._beginning(text, most)
+            return self._beginning(text, most, inside)
         encode = self._kept if len(text) <= KEPT else self._kept_few
-        return encode(text, trusted)
+        return encode(text, trusted, inside)
 
-    def _beginning(self, text: str, most: int | None) -> Tokens:
+    def _is_inside(self, after: Tokens) -> bool:
+        """Whether what stands after these tokens goes on from a text, where that makes a difference; else it begins."""
+        return bool(self._leads) and after not in ((), self._bos) and after[-1] not in self._openers
+
+    def _opens(self, token: int, content: str) -> bool:
+        """Whether a text has the tokens that it has by itself after an added one as well."""
+        return _ids(self._trusted, f"{content}a") == (token, *_ids(self._plain, "a"))
+
+    def _beginning(self, text: str, most: int | None, inside: bool) -> Tokens:
         """The tokens of a long text from its first on, all of them or more than `most`."""
         ids: list[int] = []
         with self._reading.here:
             for place, piece in enumerate(_pieces(text)):
                 if most is not None and len(ids) > most:
                     break
-                ids += self._encode(piece, False) if place == 0 else self._within(piece)
+                ids += self._encode(piece, False, inside or place > 0)
         return tuple(ids)
 
-    def _within(self, piece: str) -> Tokens:
-        """The tokens of a piece of a text before which others stand: some tokenizers put a blank before the first."""
-        if self.bytewise:
-            return self._encode(piece, False)
-        lead = self._encode("a", False)
-        ids = self._encode("a" + piece, False)
-        return ids[len(lead) :] if ids[: len(lead)] == lead else self._encode(piece, False)
-
     def _ending(self, text: str, most: int) -> Tokens:
-        """The tokens of a text up to its last, all of them or more than `most`."""
-        if len(text) <= LONG:
-            return self.encode(text, False)
+        """The tokens of a long text up to its last, all of them or more than `most`."""
         ids, pieces = Tokens(), list(_pieces(text))
         with self._reading.here:
             while pieces and len(ids) <= most:
                 piece = pieces.pop()
-                ids = (self._within(piece) if pieces else self._encode(piece, False)) + ids
+                ids = self._encode(piece, False, bool(pieces)) + ids
         return ids
 
-    def _encode(self, text: str, trusted: bool) -> Tokens:
-        """Token ids of one text by itself; in untrusted text special-token strings are plain characters."""
+    def _encode(self, text: str, trusted: bool, inside: bool) -> Tokens:
+        """Token ids of one text by itself or `inside` another; in untrusted text special-token strings are plain."""
         check_wanted()
         text = well_formed(text)
-        if trusted:
-            return _ids(self._trusted, text)
-        ids = _ids(self._plain, text)
-        if self._powerful.isdisjoint(ids):
+        ids = self._read(text, trusted, inside)
+        if trusted or self._powerful.isdisjoint(ids):
             return ids
-        pieces = (self._plain.encode(character, add_special_tokens=False).ids for character in text)
+        pieces = (self._read(character, False, inside or place > 0) for place, character in enumerate(text))
         return tuple(token for piece in pieces for token in piece if token not in self._powerful)
 
-    def segment(self, segment: Segment, most: int | None = None) -> Tokens:
-        """Token ids of a segment, shortened to its limit if it has one; see `encode` for `most`."""
+    def _read(self, text: str, trusted: bool, inside: bool) -> Tokens:
+        backend = self._trusted if trusted else self._plain
+        for lead, before in self._leads if inside else ():
+            ids = _ids(backend, lead + text)
+            if ids[: len(before)] == before:
+                return ids[len(before) :]
+        return _ids(backend, text)
+
+    def segment(self, segment: Segment, most: int | None = None, after: Tokens = ()) -> Tokens:
+        """Token ids of a segment, shortened to its limit if it has one; see `encode` for `most` and `after`."""
         limit = segment.limit
         if segment.trusted or limit is None:
-            return self.encode(segment.text, segment.trusted, most)
-        ids = self.encode(segment.text, False, limit)
+            return self.encode(segment.text, segment.trusted, most, after)
+        ids = self.encode(segment.text, False, limit, after)
         if len(ids) <= limit:
             return ids
         if segment.cut == "tail":
             return ids[:limit]
-        ending = self._ending(segment.text, limit)
+        ending = ids if len(segment.text) <= LONG else self._ending(segment.text, limit)
         if segment.cut == "head":
             return ending[len(ending) - limit :]
-        gap = self.encode(ELLIPSIS, True)
+        gap = self.encode(ELLIPSIS, True, after=ids)
         kept = max(0, limit - len(gap))
         return ids[: kept - kept // 2] + gap[:limit] + ending[len(ending) - kept // 2 :]
 
-    def prompt(self, prompt: Prompt | str | Sequence[int], most: int | None = None) -> Tokens:
+    def segments(self, prompt: Prompt, most: int | None = None) -> list[Tokens]:
+        """Token ids of every segment of a prompt, each after those before it; see `encode` for `most`."""
+        before, parts, matter = Tokens(), list[Tokens](), len(self._bos) + 1  # so many of the last that stand before
+        for segment in prompt.segments:
+            parts.append(self.segment(segment, most, before))
+            before = (before + parts[-1][-matter:])[-matter:]
+        return parts
+
+    def prompt(self, prompt: Prompt | str | Sequence[int], most: int | None = None, *, ended: bool = False) -> Tokens:
         """Token ids of a prompt; a plain string is one untrusted segment after the model's own leading tokens.
 
-        Of a prompt that has more than `most` there may be fewer than all, but more than so many: what is too long is
-        not read to its end. Raises PromptError for a prompt without tokens and for an id outside the vocabulary.
+        With `ended` those stand behind a plain string that the tokenizer ends a text with, as some of models that embed
+        do. Of a prompt that has more than `most` there may be fewer than all, but more than so many: what is too long
+        is not read to its end. Raises PromptError for a prompt without tokens and for an id outside the vocabulary.
         """
         check_wanted()
         if isinstance(prompt, str):
-            ids = self._bos + self.encode(prompt, False, most)
+            ids = self._bos + self.encode(prompt, False, most) + (self._end if ended else ())
         elif isinstance(prompt, Prompt):
-            ids = tuple(token for segment in prompt.segments for token in self.segment(segment, most))
+            ids = tuple(chain.from_iterable(self.segments(prompt, most)))
         else:
             try:
                 ids = tuple(map(index, prompt))
@@ -208,7 +224,7 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, special tokens included."""
-        return str(self.inner.decode(list(ids), skip_special_tokens=False))
+        return self._trusted.decode(list(ids), skip_special_tokens=False)  # without a tokenizer's own clean-up
 
     def decode_on(self, ids: Sequence[int]) -> str:
         """The text of token ids that go on from others: with the space that stands first in it, where one does."""
@@ -245,11 +261,21 @@ def well_formed(text: str) -> str:
     return text
 
 
-def _leading_ids(tokenizer: Any) -> Tokens:
-    """What the tokenizer puts before a text by default: the begin-of-sequence token of models that have one."""
+def _frame(tokenizer: Any) -> tuple[Tokens, Tokens]:
+    """What the tokenizer puts before a text by default, as a begin-of-sequence token, and behind it."""
     bare = tokenizer.encode("a", add_special_tokens=False)
     full = tokenizer.encode("a", add_special_tokens=True)
     for start in range(len(full) - len(bare) + 1):
         if full[start : start + len(bare)] == bare:
-            return tuple(full[:start])
-    return ()
+            return tuple(full[:start]), tuple(full[start + len(bare) :])
+    return (), ()
+
+
+def _leads(backend: BackendTokenizer) -> tuple[tuple[str, Tokens], ...]:
+    """The leads, with their tokens, behind which a text has other tokens than by itself: most tokenizers have none."""
+    alone, leads = _ids(backend, "a"), []
+    for lead in LEADS:
+        before, both = _ids(backend, lead), _ids(backend, f"{lead}a")
+        if before and both[: len(before)] == before and both[len(before) :] not in ((), alone):
+            leads.append((lead, before))
+    return tuple(leads)

@@ -54,7 +54,10 @@ def until_end(events: SimpleQueue[Event | None], terms: Terms) -> Iterator[tuple
 
 @dataclass(eq=False)
 class Ticket:
-    """A call under way. `deliver` is called in the worker's thread, with each event; `pieces` asks for those too."""
+    """A call under way. `deliver` is called in the worker's thread, with each event.
+
+    `pieces` asks for those of texts too: all of a text has come in them when its answer does.
+    """
 
     call: Call
     deliver: Deliver
@@ -75,11 +78,12 @@ class Ticket:
 
     def _forward_piece(self, writer: Writer) -> None:
         characters, tokens = self._sent.get(writer.place, (0, 0))
-        if len(writer.logprobs) == tokens:
+        if len(writer.logprobs) == tokens and writer.text is None:
             return
-        text = writer.settled_text()
-        self._sent[writer.place] = max(characters, len(text)), len(writer.logprobs)
-        self.deliver(Piece(writer.place, text[characters:], tuple(writer.logprobs[tokens:])))
+        text, new = writer.settled_text(), tuple(writer.logprobs[tokens:])
+        if new or len(text) > characters:  # of one that has ended, what was held back for a stop string
+            self._sent[writer.place] = max(characters, len(text)), len(writer.logprobs)
+            self.deliver(Piece(writer.place, text[characters:], new))
 
 
 class Worker:

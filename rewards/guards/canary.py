@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -12,9 +13,12 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError, reason
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
+from adjudge.rewards.journal import content_key
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import Reward
+
+log = logging.getLogger("adjudge")
 
 SHIPPED = Path(__file__).with_name("canaries.jsonl")
 """Twelve prompts, nine in English and three in Chinese, with texts written for this purpose."""
@@ -150,13 +154,22 @@ class CanaryGuard(Guard):
             "drift": checked_limit("the canary guard's drift", drift),
             "abstained": checked_limit("the canary guard's abstained", abstained),
         }
+        self.of = content_key(canaries=self.canaries)
         self.first: CanaryMeasurement | None = None
         self.last: CanaryMeasurement | None = None
 
     @property
     def remembers(self) -> Mapping[str, Any]:
-        """The first measurement, and the last."""
-        return dict.fromkeys(("first", "last"), CanaryMeasurement | None)
+        """The first measurement, and the last, and which canaries they are of."""
+        return {"of": str | None, **dict.fromkeys(("first", "last"), CanaryMeasurement | None)}
+
+    def recalled(self, memory: Mapping[str, Any]) -> dict[str, Any]:
+        """As any guard; what is of other canaries is forgotten, with a warning: there is nothing to compare it with."""
+        values = super().recalled(memory)
+        if values["of"] == self.of:
+            return values
+        log.warning("the guard canary had other canaries before: its drift is from now on")
+        return {"of": self.of, "first": None, "last": None}
 
     def probe(self, reward: Reward) -> None:
         """Score the canaries."""

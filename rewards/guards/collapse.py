@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import LEAST_VALID, GroupReward
 
 LOSS = 0.5

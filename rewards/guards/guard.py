@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeGuard
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.group import Group
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
 
 UNKNOWN = math.nan

@@ -15,15 +15,15 @@ import msgspec
 from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.waiting import overdue
-from adjudge.rewards.function_reward import Function
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, GuardTripped
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
-from adjudge.rewards.layer import Around, Layer
+from adjudge.rewards.parts.function_reward import Function
+from adjudge.rewards.parts.layer import Around, Layer
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
 
 log = logging.getLogger("adjudge")

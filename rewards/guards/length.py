@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.combining import OF_THE_TEXT
-from adjudge.rewards.gated import shut_out
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
-from adjudge.rewards.length_trend import LengthTrend, Points, length_trend
+from adjudge.rewards.guards.length_trend import LengthTrend, Points, length_trend
+from adjudge.rewards.parts.combining import OF_THE_TEXT
+from adjudge.rewards.parts.gated import shut_out
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import Column, GroupReward
 from adjudge.rewards.words import count_words
 

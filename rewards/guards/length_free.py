@@ -9,19 +9,13 @@ import msgspec
 import numpy as np
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.function_reward import Function
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.length import PER, judged_rewards, judged_words, length_points
-from adjudge.rewards.layer import Layer
-from adjudge.rewards.length_trend import Points, centred
+from adjudge.rewards.guards.length_trend import Points, centred
+from adjudge.rewards.parts.combining import LENGTH, TREND, WITH_TREND
+from adjudge.rewards.parts.function_reward import Function
+from adjudge.rewards.parts.layer import Layer
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
-
-WITH_TREND = "with_length_trend"
-"""The part that has the reward before its trend was taken out, where it was."""
-TREND = "length_trend"
-"""The part that has what was added."""
-LENGTH = "length_words"
-"""The part that has the words that count."""
 
 
 class LengthState(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from adjudge.rewards.guards.canary import Canary, checked_canaries
 from adjudge.rewards.guards.degenerate import degenerate_texts
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
 from adjudge.rewards.guards.injections import injected_texts
-from adjudge.rewards.length_trend import ALIKE
+from adjudge.rewards.guards.length_trend import ALIKE
 from adjudge.rewards.reward import Reward
 
 REFERENCE_COPIED = "reference_copied"

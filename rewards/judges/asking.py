@@ -58,8 +58,8 @@ class Question(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """The scores of a question, in order, and the texts they were read from (None where nothing was written).
 
-    With several analyses a score is the mean of their distributions, of those that could be read, and `spreads` has
-    the standard deviation of their expected scores (None where fewer than two were read, or labels are no numbers).
+    With several analyses a score is the mean of their distributions, of those that count, and `spreads` has
+    the standard deviation of their expected scores (None where fewer than two count, or labels are no numbers).
     """
 
     scores: tuple[Score, ...]
@@ -221,26 +221,31 @@ def _mean(samples: Sequence[Answer], labels: Labels, min_mass: float) -> Answer:
     return Answer(
         tuple(_mean_score(column, labels, min_mass) for column in columns),
         tuple(text for answer in samples for text in answer.analyses or ()),
-        tuple(map(_spread, columns)) if len(samples) > 1 else None,
+        tuple(_spread(column, min_mass) for column in columns) if len(samples) > 1 else None,
     )
 
 
-def _spread(scores: Sequence[Score]) -> float | None:
-    """The standard deviation of what the analyses expect."""
-    expected = [score.expected for score in scores if score.reason is None and score.expected is not None]
+def _counted(scores: Sequence[Score], min_mass: float) -> list[Score]:
+    """Those that were read, and of these the ones of `min_mass` or more; the first one alone where none is so."""
+    read = [score for score in scores if score.reason is None]
+    return [score for score in read if (score.mass or 0.0) >= min_mass] or read[:1]
+
+
+def _spread(scores: Sequence[Score], min_mass: float) -> float | None:
+    """The standard deviation of what the analyses expect that count."""
+    expected = [score.expected for score in _counted(scores, min_mass) if score.expected is not None]
     return stdev(expected) if len(expected) > 1 else None
 
 
 def _mean_score(scores: Sequence[Score], labels: Labels, min_mass: float) -> Score:
-    """The mean distribution, and mean mass, of the scores that were read; the first one's reason where none was.
+    """The mean distribution, and mean mass, of the scores that count; the first one's reason where none was read.
 
-    One of less than `min_mass` counts only where all are so. What another run may answer is the reason of them all: it
+    What another run may answer is the reason of them all: it
     would read more, and another mean.
     """
     if (passing := next((score for score in scores if score.reason in UNKEPT), None)) is not None:
         return passing
-    read = [score for score in scores if score.reason is None]
-    read = [score for score in read if (score.mass or 0.0) >= min_mass] or read[:1]
+    read = _counted(scores, min_mass)
     if len(read) <= 1:
         return (read or scores)[0]
     mass = fmean(score.mass or 0.0 for score in read)

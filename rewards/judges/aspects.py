@@ -100,7 +100,7 @@ def parse_aspects(text: str, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, 
                 f' give your own as "{name or "name"}=what it means", in quotes where commas part what it means'
             )
         chosen.append(msgspec.structs.replace(aspect, weight=_weight(weight, part)) if star else aspect)
-    return checked(chosen)
+    return checked_aspects(chosen)
 
 
 def aspects_of(given: Aspects, preferred: Sequence[Aspect] = ()) -> tuple[Aspect, ...]:
@@ -109,12 +109,12 @@ def aspects_of(given: Aspects, preferred: Sequence[Aspect] = ()) -> tuple[Aspect
         return parse_aspects(given, preferred)
     if isinstance(given, Mapping):
         if not {"name", "definition"} <= given.keys():
-            return checked([_aspect({"name": name, "definition": meaning}) for name, meaning in given.items()])
-        return checked([_aspect(given)])
+            return checked_aspects([_aspect({"name": name, "definition": meaning}) for name, meaning in given.items()])
+        return checked_aspects([_aspect(given)])
     if isinstance(given, Aspect):
-        return checked([given])
+        return checked_aspects([given])
     each = [aspects_of(part, preferred) if isinstance(part, str | Mapping) else (part,) for part in given]
-    return checked([aspect for some in each for aspect in some])
+    return checked_aspects([aspect for some in each for aspect in some])
 
 
 def _aspect(fields: Mapping[str, Any]) -> Aspect:
@@ -171,7 +171,7 @@ def _weight(text: str, part: str) -> float:
         raise AdjudgeError(f'the weight of "{part}" is no number: write name*2.5') from error
 
 
-def checked(aspects: Sequence[Aspect]) -> tuple[Aspect, ...]:
+def checked_aspects(aspects: Sequence[Aspect]) -> tuple[Aspect, ...]:
     """The aspects, refused when none is given, a name comes twice, or the weights cannot be averaged."""
     if not aspects:
         raise AdjudgeError("no aspects given: choose hanna, storyer, perse, or names separated by commas")

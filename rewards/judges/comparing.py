@@ -13,12 +13,13 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import UNKEPT, Reason, Score
 from adjudge.rewards.judges.asking import Answer
-from adjudge.rewards.judges.aspects import Aspects, aspects_of
-from adjudge.rewards.judges.judge import AskingJudge, How
+from adjudge.rewards.judges.aspects import Aspect, Aspects, aspects_of
+from adjudge.rewards.judges.judge import WINDOW, AskingJudge, How
 from adjudge.rewards.judges.preference import debiased, sigmoid
-from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
+from adjudge.rewards.records.verdict import AspectVerdict, Pair, PairVerdict
 
 Orders = Literal["both", "ab"]
+Spread = float | msgspec.UnsetType
 
 
 class ComparingJudge(AskingJudge[Pair, PairVerdict]):
@@ -41,28 +42,42 @@ class ComparingJudge(AskingJudge[Pair, PairVerdict]):
         """A verdict for every pair, in order."""
         return self.judge(pairs)
 
-    def compare_iter(self, pairs: Iterable[Pair], window: int = 16) -> Iterator[PairVerdict]:
-        """Verdicts in order as they come, each journaled first; `window` pairs are in the engine at a time."""
+    def compare_iter(self, pairs: Iterable[Pair], window: int = WINDOW) -> Iterator[PairVerdict]:
+        """As `judge_iter`."""
         return self.judge_iter(pairs, window)
 
-    def _pair_verdict(
-        self, verdicts: dict[str, AspectVerdict], better: Mapping[str, float], key: str, truncated: bool
-    ) -> PairVerdict:
-        """The preference is σ of the weighted mean of the aspects' log-odds (`better`)."""
+    def _conclude(self, pair: Pair, answers: Mapping[str, Answer], key: str, truncated: bool) -> PairVerdict:
+        """The preference is σ of the weighted mean of the aspects' log-odds."""
+        verdicts: dict[str, AspectVerdict] = {}
+        better: dict[str, float] = {}
+        for aspect in self.aspects:
+            given = [answers[name] for order in self.orders for name in self._names(order, aspect)]
+            verdict, better[aspect.name] = self._aspect(given)
+            verdicts[aspect.name] = msgspec.structs.replace(verdict, weight=aspect.weight)
         counted = [aspect for aspect in self.aspects if aspect.weight > 0]
         abstained = next((reason for aspect in counted if (reason := verdicts[aspect.name].abstained)), None)
         total = sum(aspect.weight * better[aspect.name] for aspect in counted)
-        verdicts = {
-            aspect.name: msgspec.structs.replace(verdicts[aspect.name], weight=aspect.weight) for aspect in self.aspects
-        }
         preference = None if abstained else sigmoid(total / sum(aspect.weight for aspect in counted))
         return PairVerdict("", preference, verdicts, abstained, truncated, self.engine.name, key)
 
-    def _choice(self, scores: Sequence[Score], analyses: tuple[str, ...] | None) -> tuple[AspectVerdict, float]:
-        """One aspect's verdict from the choice between first and second in each order, and the log-odds of a."""
+    def _names(self, order: str, aspect: Aspect) -> list[str]:
+        """The names of the questions about an aspect in an order."""
+        return [f"{order} {aspect.name}"]
+
+    def _aspect(self, answers: Sequence[Answer]) -> tuple[AspectVerdict, float]:
+        """One aspect's verdict, and the log-odds that a is better (0 where it abstains)."""
+        texts = tuple(text for answer in answers for text in answer.analyses or ()) or None
+        scores = [score for answer in answers for score in answer.scores]
         mass, reason = self._weakest(scores)
         if reason:
-            return AspectVerdict(None, None, None, None, mass, abstained=reason, analyses=analyses), 0.0
+            return AspectVerdict(None, None, None, None, mass, abstained=reason, analyses=texts), 0.0
+        verdict, better = self._compared(scores)
+        spread_a, spread_b = self._spreads(answers)
+        own = {"preference": sigmoid(better), "mass": mass, "analyses": texts}
+        return msgspec.structs.replace(verdict, **own, spread_a=spread_a, spread_b=spread_b), better
+
+    def _compared(self, scores: Sequence[Score]) -> tuple[AspectVerdict, float]:
+        """What an aspect's scores say of the stories, and the log-odds of a: here each chooses the first or second."""
         chances = [score.probabilities or () for score in scores]
         odds = [math.log(max(first, math.ulp(0.0))) - math.log(max(second, math.ulp(0.0))) for first, second in chances]
         if len(odds) == 2:
@@ -71,16 +86,16 @@ class ComparingJudge(AskingJudge[Pair, PairVerdict]):
             score_a, score_b = (first_ab + second_ba) / 2, (second_ab + first_ba) / 2
         else:
             [(score_a, score_b)], [better], bias = chances, odds, None
-        return AspectVerdict(score_a, score_b, sigmoid(better), bias, mass, analyses=analyses), better
+        return AspectVerdict(score_a, score_b, None, bias, None), better
 
-    def _with_spreads(self, verdict: AspectVerdict, answers: Sequence[Answer]) -> AspectVerdict:
-        """With the spread of each story's scores, where several analyses in each order could be read."""
-        if verdict.abstained or not all(answer.spreads for answer in answers):
-            return verdict
+    def _spreads(self, answers: Sequence[Answer]) -> tuple[Spread, Spread]:
+        """The spread of each story's scores, where several analyses in each order could be read."""
+        if not all(answer.spreads for answer in answers):
+            return msgspec.UNSET, msgspec.UNSET
         # Of the story shown first, and of the other: a choice is one score, which moves both alike.
         shown = [((answer.spreads or ()) * 2)[:2] for answer in answers]
         a, b = zip(*(spreads[::-1] if place else spreads for place, spreads in enumerate(shown)), strict=True)
-        return msgspec.structs.replace(verdict, spread_a=_root_mean_square(a), spread_b=_root_mean_square(b))
+        return _root_mean_square(a), _root_mean_square(b)
 
     def _weakest(self, scores: Sequence[Score]) -> tuple[float | None, Reason | None]:
         """The least label mass of an aspect's scores, and why they are no verdict if they are none.
@@ -93,6 +108,6 @@ class ComparingJudge(AskingJudge[Pair, PairVerdict]):
         return mass, "low_mass" if reason is None and mass is not None and mass < self.min_mass else reason
 
 
-def _root_mean_square(values: Sequence[float | None]) -> float | msgspec.UnsetType:
+def _root_mean_square(values: Sequence[float | None]) -> Spread:
     known = [value for value in values if value is not None]
     return math.sqrt(fmean(value**2 for value in known)) if len(known) == len(values) else msgspec.UNSET

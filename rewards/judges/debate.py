@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, Literal, Unpack
 
 import msgspec
 
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import PASSING
@@ -17,7 +19,7 @@ from adjudge.rewards.judges.judge import How, PromptedJudge, part_of
 from adjudge.rewards.judges.principle import GOOD
 from adjudge.rewards.judges.retrieval import EngineEmbedder, Index, Retrieved
 from adjudge.rewards.judges.statements import Statement, Statements
-from adjudge.rewards.verdict import Example, Item, Part, Verdict, abstention, weighted_mean
+from adjudge.rewards.records.verdict import Example, Item, Part, Verdict, abstention, weighted_mean
 
 Agent = Literal["retrieval", "positive", "negative", "judge", "reflect"]
 
@@ -89,6 +91,10 @@ class DebateJudge(PromptedJudge[Item, Verdict]):
             "prompt": item.prompt,
             "response": item.response,
         }
+
+    def judge_iter(self, subjects: Iterable[Item], window: int = 32) -> Iterator[Verdict]:
+        """The same, fewer at a time: no debate is over, and kept, before all of its window have been argued."""
+        return super().judge_iter(subjects, window)
 
     def _judge(self, subjects: Mapping[str, Item]) -> Iterator[Verdict]:
         debates = self._open(subjects)
@@ -226,15 +232,15 @@ def _reasons(analyses: Sequence[str], ruling: str) -> str:
 
 def checked_retrieved(k: int) -> int:
     """How many examples are shown; raises AdjudgeError for none."""
-    if k < 1:
-        raise AdjudgeError(f'k is {k}: give at least 1, or leave out "retrieval"')
+    if not (is_number(k, Integral) and k >= 1):
+        raise AdjudgeError(f'k is {shown(k)}: give at least 1, or leave out "retrieval"')
     return k
 
 
 def checked_override(probability: float) -> float:
     """How sure a review must be to override a ruling; raises AdjudgeError for less than even."""
-    if not 0.5 <= probability <= 1:
-        raise AdjudgeError(f"override is {probability}: give a probability from 0.5 to 1")
+    if not (is_number(probability, Real) and 0.5 <= probability <= 1):
+        raise AdjudgeError(f"override is {shown(probability)}: give a probability from 0.5 to 1")
     return probability
 
 

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
+from adjudge.rewards.judges.judge import WINDOW
 from adjudge.rewards.judges.pairwise import PairwiseJudge
-from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, each_of
+from adjudge.rewards.records.verdict import AspectVerdict, Item, Pair, PairVerdict, each_of
 
 
 class Accompanied(Item, frozen=True):
@@ -50,7 +51,7 @@ class EnsembleVerdict(msgspec.Struct, frozen=True):
 
 
 def ensemble(
-    judge: PairwiseJudge, items: Iterable[Item], partners: int = 4, seed: int = 0, window: int = 16
+    judge: PairwiseJudge, items: Iterable[Item], partners: int = 4, seed: int = 0, window: int = WINDOW
 ) -> list[EnsembleVerdict]:
     """2N scores of every story and aspect, from `partners` = N others of `items`, each answering its own prompt.
 
@@ -87,8 +88,11 @@ def checked_pairwise(judge: PairwiseJudge) -> PairwiseJudge:
 
 
 def accompanied(items: Iterable[Item], partners: int = 4, seed: int = 0) -> list[Accompanied]:
-    """Every item with `partners` others of `items`; raises AdjudgeError as `draw_partners` does."""
-    items = list(items)
+    """Every item with `partners` others of `items`; raises AdjudgeError as `draw_partners` does.
+
+    Those that they had before count no more.
+    """
+    items = [Item(**{name: getattr(item, name) for name in Item.__struct_fields__}) for item in items]
     drawn = draw_partners([item.id for item in items], partners, seed)
     by_id = {item.id: item for item in items}
     return [
@@ -98,13 +102,19 @@ def accompanied(items: Iterable[Item], partners: int = 4, seed: int = 0) -> list
 
 
 def judged_beside(
-    judge: PairwiseJudge, items: Mapping[str, Item], window: int = 16
+    judge: PairwiseJudge, items: Mapping[str, Item], window: int = WINDOW
 ) -> Iterator[tuple[str, list[tuple[PairVerdict, bool]]]]:
-    """What `judge` says of the pairs of each item, and whether it stands first in them; no pair is judged twice."""
+    """What `judge` says of the pairs of each item, as they come, and whether it stands first in them.
+
+    No pair is judged twice.
+    """
     shown = {key: shown_beside(item) for key, item in items.items()}
     pairs = list(dict.fromkeys(pair for asked in shown.values() for pair, _ in asked))
-    judged = dict(zip(pairs, judge.compare_iter(pairs, window), strict=True))
+    coming = zip(pairs, judge.compare_iter(pairs, window), strict=True)
+    judged: dict[Pair, PairVerdict] = {}
     for key, asked in shown.items():
+        while any(pair not in judged for pair, _ in asked):
+            judged.update([next(coming)])
         yield key, [(judged[pair], first) for pair, first in asked]
 
 

@@ -13,7 +13,7 @@ from adjudge.rewards.journal import content_key
 from adjudge.rewards.judges.ensemble import checked_pairwise, judged_beside, shown_beside
 from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.pairwise import PairwiseJudge
-from adjudge.rewards.verdict import AspectVerdict, Item, PairVerdict, Part, Verdict, abstention, weighted_mean
+from adjudge.rewards.records.verdict import AspectVerdict, Item, PairVerdict, Part, Verdict, abstention, weighted_mean
 
 
 class EnsembleJudge(Judge[Item, Verdict]):

@@ -64,7 +64,7 @@ class Prose(msgspec.Struct, frozen=True):
     continues: bool = False
 
 
-def lines_of(text: str, *, fiction: bool = False) -> Iterator[Heading | Prose]:
+def headings_of(text: str, *, fiction: bool = False) -> Iterator[Heading | Prose]:
     """The lines of a text that are not blank, in time linear in its length; blocks of code between ``` are left out.
 
     Marks of markdown stand before a space, unlike in Listing 1, which takes `#tag` for a heading. A markdown
@@ -113,7 +113,7 @@ def formatting_score(text: str, *, fiction: bool = False) -> float:
     counts: list[dict[HeadingKind, int]] = [{}]  # the last number of each kind among the open siblings, by depth
     titled, faulty = False, False
     before: Heading | Prose | None = None
-    for line in lines_of(text, fiction=fiction):
+    for line in headings_of(text, fiction=fiction):
         if isinstance(line, Heading):
             if line.skips or line.inverted or (line.kind == "unordered" and _in_running_text(before)):
                 return BROKEN

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from inspect import getattr_static
-from itertools import islice
+from itertools import chain, islice
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
+from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.checking import at_least, is_number, shown
-from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.face import EngineFace
+from adjudge.engine.errors import AdjudgeError, CallTooLarge
+from adjudge.engine.face import EngineFace, checked_engine
 from adjudge.engine.models.aliases import is_flowing
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import LEAST_MASS, UNKEPT, Reason
@@ -34,15 +35,17 @@ from adjudge.rewards.judges.asking import (
     Reasoned,
     checked_sampling,
 )
+from adjudge.rewards.judges.kept_answers import KeptAnswers
 from adjudge.rewards.judges.template import Data, Layout, Template
-from adjudge.rewards.kept_answers import KeptAnswers
-from adjudge.rewards.rows import encodable
-from adjudge.rewards.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention, each_of
+from adjudge.rewards.records.rows import Row, encodable
+from adjudge.rewards.records.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention, each_of
 
 Subject = TypeVar("Subject", Pair, Item)
 Ruling = TypeVar("Ruling", PairVerdict, Verdict)
 Asked = TypeVar("Asked", bound=Hashable)
 
+WINDOW = 256
+"""What is in the engine at a time: enough that it seldom runs empty at the end of one window, before the next."""
 
 SCORING = ("_judge", "_questions", "_conclude", "questions", "score_of")
 """The methods that say what the scores of a judge are."""
@@ -88,21 +91,36 @@ class Judge(ABC, Generic[Subject, Ruling]):
         """A verdict for every subject, in order."""
         return list(self.judge_iter(subjects))
 
-    def judge_iter(self, subjects: Iterable[Subject], window: int = 16) -> Iterator[Ruling]:
-        """Verdicts in order as they come, each journaled first; `window` subjects are in the engine at a time."""
+    def judge_iter(self, subjects: Iterable[Subject], window: int = WINDOW) -> Iterator[Ruling]:
+        """Verdicts in order as they come, each journaled first; `window` subjects are in the engine at a time.
+
+        Fewer where its queue never takes so many.
+        """
         at_least(1, window=window)
         kind: Any = Pair if issubclass(self.verdict_type, PairVerdict) else Item
-        remaining = map(clean, each_of(subjects, kind))
+        remaining: Iterator[Subject] = map(clean, each_of(subjects, kind))
         while chunk := list(islice(remaining, window)):
-            keys = [self.key(subject) for subject in chunk]
-            known = self._remembered(keys)
-            judged = self._judge({key: subject for key, subject in zip(keys, chunk, strict=True) if key not in known})
-            for key, subject in zip(keys, chunk, strict=True):
-                while key not in known:
-                    verdict = self._kept(next(judged))
-                    known[verdict.key] = verdict
-                yield msgspec.structs.replace(known[key], id=subject.id)
-            next(judged, None)  # let the engine's call come to its end
+            done = 0
+            try:
+                for verdict in self._together(chunk):
+                    yield verdict
+                    done += 1
+            except CallTooLarge:
+                if len(chunk) == 1:
+                    raise
+                window, remaining = len(chunk) // 2, chain(chunk[done:], remaining)
+
+    def _together(self, chunk: Sequence[Subject]) -> Iterator[Ruling]:
+        """Verdicts in order on subjects that are in the engine at one time."""
+        keys = [self.key(subject) for subject in chunk]
+        known = self._remembered(keys)
+        judged = self._judge({key: subject for key, subject in zip(keys, chunk, strict=True) if key not in known})
+        for key, subject in zip(keys, chunk, strict=True):
+            while key not in known:
+                verdict = self._kept(next(judged))
+                known[verdict.key] = verdict
+            yield msgspec.structs.replace(known[key], id=subject.id)
+        next(judged, None)  # let the engine's call come to its end
 
     @abstractmethod
     def key(self, subject: Subject) -> str:
@@ -181,6 +199,8 @@ class PromptedJudge(Judge[Subject, Ruling]):
             raise AdjudgeError(f'mode is "{mode}": choose direct or reasoned')
         if checked_sampling(sampling) is not None and mode == "direct":
             raise AdjudgeError('sampling was given to a judge that writes nothing: give it mode="reasoned"')
+        if n != 1 and mode == "direct":
+            raise AdjudgeError(f'n is {shown(n)}, and only a judge that writes says it anew: give it mode="reasoned"')
         if not (is_number(min_mass, Real) and 0 <= min_mass <= 1):
             raise AdjudgeError(f"min_mass is {shown(min_mass)}: give a probability from 0 to 1")
         min_mass = float(min_mass)  # 0 and 0.0 are one, and one key
@@ -219,13 +239,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
     @property
     def _answering(self) -> dict[str, Any]:
         """What decides an answer besides its question."""
-        engine = self.engine
-        return {
-            "model": engine.fingerprint,
-            "adapter": engine.adapter,
-            "dtype": engine.dtype,
-            "sampling": self.asking.content,
-        }
+        return {**self.engine.content, "sampling": self.asking.content}
 
     def _load(self, language: str) -> Template:
         """Its prompt file in that language."""
@@ -278,15 +292,12 @@ class AskingJudge(PromptedJudge[Subject, Ruling]):
         if self.journal is None:
             return {}
         known: dict[str, Answer] = {}
-        kept: dict[str, KeptAnswers] = {}
         for question in questions:
             if (place := self.journal.asked(self._hash(question))) is None:
                 continue
-            key, name = place
+            packed, name = place
             with self.journal.naming_damage():
-                if key not in kept:
-                    kept[key] = KeptAnswers.unpacked(self.journal.answers(key) or b"")
-                known[question.name] = kept[key].by_name[name].answer(question.labels)
+                known[question.name] = KeptAnswers.unpacked(packed).by_name[name].answer(question.labels)
         return known
 
     def _hash(self, question: Question) -> bytes:
@@ -300,7 +311,10 @@ class AskingJudge(PromptedJudge[Subject, Ruling]):
         """The verdict from the answers to what was asked, with these, so that it can be concluded anew."""
         questions, truncated = asked
         verdict = self._conclude(subject, answers, key, truncated)
-        hashes = {} if self.journal is None else {self._hash(question): question.name for question in questions}
+        answered = [  # an abstention may be for want of context, of which another engine has more
+            question for question in questions if all(score.reason is None for score in answers[question.name].scores)
+        ]
+        hashes = {} if self.journal is None else {self._hash(question): question.name for question in answered}
         return Concluded(verdict, KeptAnswers.of(answers, truncated).packed, hashes)
 
     def conclude(self, subject: Subject, answers: Mapping[str, Answer], truncated: bool) -> Ruling:
@@ -348,15 +362,6 @@ class ItemJudge(AskingJudge[Item, Verdict]):
         )
 
 
-def checked_engine(engine: EngineFace) -> EngineFace:
-    """The same; raises AdjudgeError for what is no open engine."""
-    if not isinstance(engine, EngineFace):
-        raise AdjudgeError(
-            f"engine is {shown(engine)}: give an open one, as Engine(name) or the face of an AsyncEngine"
-        )
-    return engine
-
-
 def check_subject(judge: Judge[Subject, Any], subject: Subject, place: str) -> None:
     """Raise what the judge does of a subject that lacks what it reads, naming the `place` it came from, not its id."""
     subject = clean(subject)
@@ -366,6 +371,21 @@ def check_subject(judge: Judge[Subject, Any], subject: Subject, place: str) -> N
         own = f'{"pair" if isinstance(subject, Pair) else "item"} "{subject.id}": '
         error.args = (f"{place}: {str(error).removeprefix(own)}",)
         raise
+
+
+def check_rows(
+    open_judge: Callable[[EngineFace, Journal | None], Judge[Any, Any]], rows: Sequence[Row], subjects: Sequence[Any]
+) -> None:
+    """Find the mistakes in options and rows that only the judge itself finds, before its model is loaded.
+
+    Raises AdjudgeError naming the row's place, SchemeUnfit where its rubric and the scheme do not go together.
+    """
+    try:
+        judge = open_judge(AbsentEngine(), None)
+    except ModelNeeded:
+        return
+    for row, subject in zip(rows, subjects, strict=True):
+        check_subject(judge, subject, row.place)
 
 
 def lasts(ruling: Verdict | PairVerdict) -> bool:

@@ -14,14 +14,14 @@ from adjudge.engine.models.aliases import HOUSE, SCORES_ONLY
 from adjudge.rewards.imported import is_own
 from adjudge.rewards.judges.aspects import HANNA, PERSE, STORYER, aspects_of
 from adjudge.rewards.judges.options import ASKING, as_taken, check_type, how_of, names_of
-from adjudge.rewards.rows import Row
-from adjudge.rewards.wire import item_of, pair_of
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.wire import item_of, pair_of
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
     from adjudge.rewards.journal import Journal
     from adjudge.rewards.judges.judge import Judge
-    from adjudge.rewards.verdict import Item
+    from adjudge.rewards.records.verdict import Item
 
 Options = Mapping[str, Any]
 """The options a user gave, by name; what was left out is not in it. A program may give `Aspect`s and a `Rubric` too."""
@@ -72,7 +72,7 @@ class Kind(msgspec.Struct, frozen=True):
 def kind_name(judge: object) -> str | None:
     """The name among KINDS of a judge that is open, or of a class of judges; None for one of the user's own making."""
     from adjudge.rewards.judges.own import OwnJudge
-    from adjudge.rewards.verdict import PairVerdict
+    from adjudge.rewards.records.verdict import PairVerdict
 
     made = judge if isinstance(judge, type) else type(judge)
     if issubclass(made, OwnJudge):  # whatever its author has called it
@@ -108,7 +108,7 @@ def misfit(model: str | None, judge: str, options: Options) -> str | None:
     """
     if model != HOUSE.name:
         return None
-    if judge == "debate" or options.get("mode") == "reasoned" or options.get("weights") in ("generated", ["generated"]):
+    if judge == "debate" or options.get("mode") == "reasoned" or names_of(options.get("weights")) == ["generated"]:
         raise AdjudgeError(SCORES_ONLY)
     name = judge.removesuffix(OF_PAIRS)
     if name in UNTRAINED or is_own(name):

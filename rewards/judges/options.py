@@ -12,12 +12,12 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.field_mistakes import choices_of
 from adjudge.rewards.judges.aspects import PERSE, aspects_of
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.wire import example_of
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.wire import example_of
 
 if TYPE_CHECKING:
     from adjudge.rewards.judges.kinds import Options
-    from adjudge.rewards.judges.rubric import Rubric
+    from adjudge.rewards.records.rubric import Rubric
 
 REASONING = ("max_tokens", "temperature", "samples", "attempts", "seed")
 ASKING = ("mode", *REASONING, "language", "layout", "min_mass", "cut")
@@ -94,7 +94,7 @@ def as_taken(kind: str, options: Options) -> dict[str, Any]:
 
 def _rubric_of(given: Any) -> Rubric:
     from adjudge.rewards.judges.published_rubrics import open_rubric
-    from adjudge.rewards.judges.rubric import Rubric
+    from adjudge.rewards.records.rubric import Rubric
 
     return given if isinstance(given, Rubric) else open_rubric(given)
 

@@ -20,7 +20,7 @@ from adjudge.rewards.judges.judge import ItemJudge, Judge
 from adjudge.rewards.judges.kinds import KINDS, Kind, Open, Options, kind_name
 from adjudge.rewards.judges.options import ASKING, REASONING, as_taken, how_of
 from adjudge.rewards.judges.template import Template, flowing
-from adjudge.rewards.verdict import Item, PairVerdict, Part, Verdict, abstention, weighted_mean
+from adjudge.rewards.records.verdict import Item, PairVerdict, Part, Verdict, abstention, weighted_mean
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace

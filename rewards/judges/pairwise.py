@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import Any, Unpack
 
 from adjudge.engine.face import EngineFace
+from adjudge.engine.score import Score
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Prompt
-from adjudge.rewards.judges.asking import Answer, Question
+from adjudge.rewards.judges.asking import Question
 from adjudge.rewards.judges.aspects import HANNA, Aspect, Aspects
 from adjudge.rewards.judges.comparing import ComparingJudge, Orders
 from adjudge.rewards.judges.judge import How
-from adjudge.rewards.judges.preference import debiased, log_odds, sigmoid
-from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
+from adjudge.rewards.judges.preference import debiased, log_odds
+from adjudge.rewards.records.verdict import AspectVerdict, Pair
 
 SCALE = Labels(("1", "2", "3", "4", "5"), terminator=" </ANSWER>")
 """EvolvR's scale and the mark that ends an answer."""
@@ -73,25 +74,10 @@ class PairwiseJudge(ComparingJudge):
 
     def _names(self, order: str, aspect: Aspect) -> list[str]:
         """The names of the questions about an aspect in an order: one for each place of a story, or one for both."""
-        both = f"{order} {aspect.name}"
-        return [both] if self.asking.mode == "reasoned" else [f"{both} {place}" for place in (1, 2)]
+        both = super()._names(order, aspect)
+        return both if self.asking.mode == "reasoned" else [f"{name} {place}" for name in both for place in (1, 2)]
 
-    def _conclude(self, pair: Pair, answers: Mapping[str, Answer], key: str, truncated: bool) -> PairVerdict:
-        verdicts: dict[str, AspectVerdict] = {}
-        better: dict[str, float] = {}
-        for aspect in self.aspects:
-            given = [answers[name] for order in self.orders for name in self._names(order, aspect)]
-            verdict, better[aspect.name] = self._aspect(given)
-            verdicts[aspect.name] = self._with_spreads(verdict, given)
-        return self._pair_verdict(verdicts, better, key, truncated)
-
-    def _aspect(self, answers: Sequence[Answer]) -> tuple[AspectVerdict, float]:
-        """One aspect's verdict, and the log-odds that a is better (0 where it abstains)."""
-        texts = tuple(text for answer in answers for text in answer.analyses or ()) or None
-        scores = [score for answer in answers for score in answer.scores]
-        mass, reason = self._weakest(scores)
-        if reason:
-            return AspectVerdict(None, None, None, None, mass, abstained=reason, analyses=texts), 0.0
+    def _compared(self, scores: Sequence[Score]) -> tuple[AspectVerdict, float]:
         distributions = [score.probabilities or () for score in scores]
         values = SCALE.numbers
         assert values is not None
@@ -103,7 +89,7 @@ class PairwiseJudge(ComparingJudge):
             a, b = distributions
             better, bias = log_odds(a, b, values), None
         score_a, score_b = (sum(p * v for p, v in zip(story, values, strict=True)) for story in (a, b))
-        return AspectVerdict(score_a, score_b, sigmoid(better), bias, mass, a, b, analyses=texts), better
+        return AspectVerdict(score_a, score_b, None, bias, None, a, b), better
 
 
 def _mean(left: Sequence[float], right: Sequence[float]) -> tuple[float, ...]:

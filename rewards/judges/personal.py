@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Unpack
 
 from adjudge.engine.checking import is_number, shown
@@ -16,7 +16,7 @@ from adjudge.rewards.judges.aspects import PERSE, Aspect, Aspects
 from adjudge.rewards.judges.comparing import ComparingJudge, Orders
 from adjudge.rewards.judges.judge import How, ItemJudge
 from adjudge.rewards.judges.template import Data
-from adjudge.rewards.verdict import AspectVerdict, Comparison, Item, Pair, PairVerdict, Review, Verdict
+from adjudge.rewards.records.verdict import Comparison, Item, Pair, Review, Verdict
 
 RATINGS = Labels(tuple(map(str, range(1, 11))))
 """PerSE's scale, 1 to 10. "1" counts where no "0" follows: to ask for the end mark after it, and it alone, would make
@@ -109,18 +109,9 @@ class PersonalPairJudge(ComparingJudge):
         questions: list[Question] = []
         for order, aspect in product(self.orders, self.aspects):
             data, trusted = texts_of_choice(pair, order, aspect, self.k)
-            questions.append(Question(f"{order} {aspect.name}", self._prompt(data, **trusted), CHOICES))
+            [name] = self._names(order, aspect)
+            questions.append(Question(name, self._prompt(data, **trusted), CHOICES))
         return questions
-
-    def _conclude(self, pair: Pair, answers: Mapping[str, Answer], key: str, truncated: bool) -> PairVerdict:
-        verdicts: dict[str, AspectVerdict] = {}
-        better: dict[str, float] = {}
-        for aspect in self.aspects:
-            given = [answers[f"{order} {aspect.name}"] for order in self.orders]
-            texts = tuple(text for answer in given for text in answer.analyses or ()) or None
-            verdict, better[aspect.name] = self._choice([answer.scores[0] for answer in given], texts)
-            verdicts[aspect.name] = self._with_spreads(verdict, given)
-        return self._pair_verdict(verdicts, better, key, truncated)
 
 
 def texts_of_rating(item: Item, k: int, *, texts: bool = True) -> tuple[dict[str, Data], dict[str, Any]]:
@@ -164,18 +155,19 @@ def texts_of_choice(pair: Pair, order: str, aspect: Aspect, k: int) -> tuple[dic
 
 def checked_k(k: int) -> int:
     """How many earlier reviews are shown; raises AdjudgeError for more than there is room for, or fewer than none."""
-    if not 0 <= k <= MOST:
-        raise AdjudgeError(f"k is {k}: show 0 to {MOST} earlier reviews")
+    if not (is_number(k, Integral) and 0 <= k <= MOST):
+        raise AdjudgeError(f"k is {shown(k)}: show 0 to {MOST} earlier reviews")
     return k
 
 
 def last_reviews(item: Item, k: int, place: str, *, texts: bool = False) -> tuple[Review, ...]:
     """The last k of an item's reviews; raises AdjudgeError naming `place` for none, or for a score off the scale.
 
-    With `texts` also for one without its text.
+    With `texts` also for one without its text. Those that are not shown may be as they are.
     """
     _check_any(item.reviews, k, place)
-    for number, review in enumerate(item.reviews, 1):
+    before = max(len(item.reviews) - k, 0)
+    for number, review in enumerate(item.reviews[before:], before + 1):
         if not (is_number(review.score, Real) and 1 <= review.score <= 10):
             raise AdjudgeError(f"{place}: review {number} has the score {shown(review.score)}: give one from 1 to 10")
         if texts and review.review is None:
@@ -183,7 +175,7 @@ def last_reviews(item: Item, k: int, place: str, *, texts: bool = False) -> tupl
                 f'{place}: review {number} has no "review", its text: give it, or leave texts out (--without texts, in'
                 " Python texts=False)"
             )
-    return item.reviews[max(len(item.reviews) - k, 0) :]
+    return item.reviews[before:]
 
 
 def last_comparisons(pair: Pair, k: int, place: str) -> tuple[tuple[Comparison, ...], ...]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 import msgspec
 
 from adjudge.engine.face import EngineFace
+from adjudge.engine.score import Score
 from adjudge.rewards.judges.asking import Answer, Question
 from adjudge.rewards.judges.aspects import HANNA, Aspect, Aspects, aspects_of
-from adjudge.rewards.judges.comparing import ComparingJudge
+from adjudge.rewards.judges.comparing import ComparingJudge, Spread
 from adjudge.rewards.judges.judge import How, ItemJudge
 from adjudge.rewards.judges.pairwise import SCALE
-from adjudge.rewards.judges.preference import log_odds, sigmoid
-from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Verdict, abstention, weighted_mean
+from adjudge.rewards.judges.preference import log_odds
+from adjudge.rewards.records.verdict import AspectVerdict, Item, Pair, Verdict, abstention, weighted_mean
 
 
 class PointwiseJudge(ItemJudge):
@@ -69,31 +70,18 @@ class PointwisePairJudge(ComparingJudge):
             for aspect in self.aspects
         ]
 
-    def _conclude(self, pair: Pair, answers: Mapping[str, Answer], key: str, truncated: bool) -> PairVerdict:
-        verdicts: dict[str, AspectVerdict] = {}
-        better: dict[str, float] = {}
-        for aspect in self.aspects:
-            verdicts[aspect.name], better[aspect.name] = self._apart(
-                *(answers[f"{aspect.name} {side}"] for side in "ab")
-            )
-        return self._pair_verdict(verdicts, better, key, truncated)
+    def _names(self, order: str, aspect: Aspect) -> list[str]:
+        return [f"{aspect.name} {side}" for side in order]
 
-    def _apart(self, a: Answer, b: Answer) -> tuple[AspectVerdict, float]:
-        """One aspect's verdict, and the log-odds that a is better (0 where it abstains)."""
-        texts = (*(a.analyses or ()), *(b.analyses or ())) or None
-        scores = [*a.scores, *b.scores]
-        mass, reason = self._weakest(scores)
-        if reason:
-            return AspectVerdict(None, None, None, None, mass, abstained=reason, analyses=texts), 0.0
-        chances_a, chances_b = (score.probabilities or () for score in scores)
-        better = log_odds(chances_a, chances_b, SCALE.numbers or ())
-        score_a, score_b = (score.expected for score in scores)
-        preference = sigmoid(better)
-        verdict = AspectVerdict(score_a, score_b, preference, None, mass, chances_a, chances_b, analyses=texts)
-        spreads = [answer.spreads[0] for answer in (a, b) if answer.spreads and answer.spreads[0] is not None]
-        if len(spreads) == 2:
-            verdict = msgspec.structs.replace(verdict, spread_a=spreads[0], spread_b=spreads[1])
-        return verdict, better
+    def _compared(self, scores: Sequence[Score]) -> tuple[AspectVerdict, float]:
+        a, b = scores
+        chances_a, chances_b = a.probabilities or (), b.probabilities or ()
+        verdict = AspectVerdict(a.expected, b.expected, None, None, None, chances_a, chances_b)
+        return verdict, log_odds(chances_a, chances_b, SCALE.numbers or ())
+
+    def _spreads(self, answers: Sequence[Answer]) -> tuple[Spread, Spread]:
+        known = [answer.spreads[0] for answer in answers if answer.spreads and answer.spreads[0] is not None]
+        return (known[0], known[1]) if len(known) == 2 else (msgspec.UNSET, msgspec.UNSET)
 
 
 def about(aspect: Aspect) -> dict[str, Any]:

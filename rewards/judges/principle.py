@@ -17,7 +17,7 @@ from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.judges import template
 from adjudge.rewards.judges.asking import Answer, Question
 from adjudge.rewards.judges.judge import How, ItemJudge
-from adjudge.rewards.verdict import Item, Verdict
+from adjudge.rewards.records.verdict import Item, Verdict
 
 GOOD = Labels(("0", "1"), terminator=" </ANSWER>")
 """Not good, good; and the mark that ends an answer."""
@@ -39,7 +39,7 @@ class PrincipleJudge(ItemJudge):
 
     def __init__(self, engine: EngineFace, principles: Sequence[str] | None = None, **how: Unpack[How]) -> None:
         language = how.get("language", "en")
-        self.principles = default_principles(language) if principles is None else checked(principles)
+        self.principles = default_principles(language) if principles is None else checked_principles(principles)
         super().__init__(engine, **how)
 
     def _content(self, item: Item) -> dict[str, Any]:
@@ -93,12 +93,12 @@ def read_principles(path: str | Path) -> tuple[str, ...]:
     if not isinstance(found, list):
         raise AdjudgeError(f"{path} holds {type(found).__name__}, not a list of principles")
     try:
-        return checked(found)
+        return checked_principles(found)
     except AdjudgeError as error:
         raise AdjudgeError(f"{path}: {error}") from error
 
 
-def checked(principles: Sequence[Any]) -> tuple[str, ...]:
+def checked_principles(principles: Sequence[Any]) -> tuple[str, ...]:
     """The principles without the blanks around them; raises AdjudgeError naming the one that is none, by its number."""
     if isinstance(principles, str):
         raise AdjudgeError("principles are one string: give a list of them")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.judges.rubric import Criterion, Rubric, read_rubric
+from adjudge.rewards.records.rubric import Criterion, Rubric, read_rubric
 
 SIX = Rubric(
     scale=(0, 2),

@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, EngineFailed
-from adjudge.engine.face import EngineFace
+from adjudge.engine.face import EngineFace, checked_engine
 from adjudge.engine.score import PASSING, Reason
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.engine.waiting import unhurried
 from adjudge.rewards.journal import content_key
 from adjudge.rewards.judges import template
-from adjudge.rewards.verdict import Example
+from adjudge.rewards.records.verdict import Example
 
 Vectors = npt.NDArray[np.float32]
 
@@ -46,17 +46,15 @@ class EngineEmbedder:
     """
 
     def __init__(self, engine: EngineFace, language: str = "en") -> None:
+        self.engine = checked_engine(engine)
         engine.require_embeddings()
-        self.engine = engine
         self.template = template.load("retrieval", language)
 
     @property
     def content(self) -> str:
         """What decides the numbers: it changes with the engine's weights."""
         return content_key(
-            model=self.engine.fingerprint,
-            adapter=self.engine.adapter,
-            dtype=self.engine.dtype,
+            **self.engine.content,
             template=self.template.hash,
             limit=self.engine.max_prompt_tokens,
         )

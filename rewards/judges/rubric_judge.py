@@ -11,8 +11,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.judges.asking import Answer, Question
-from adjudge.rewards.judges.judge import How, ItemJudge
-from adjudge.rewards.judges.rubric import Criterion, Rubric, check_rubric, is_whole
+from adjudge.rewards.judges.judge import WINDOW, How, ItemJudge
 from adjudge.rewards.judges.rubric_scoring import (
     SAME,
     Form,
@@ -26,7 +25,8 @@ from adjudge.rewards.judges.rubric_scoring import (
     vetoed,
     written,
 )
-from adjudge.rewards.verdict import Item, RubricVerdict, Verdict
+from adjudge.rewards.records.rubric import Criterion, Rubric, check_rubric, is_whole
+from adjudge.rewards.records.verdict import Item, RubricVerdict, Verdict
 
 
 class RubricJudge(ItemJudge):
@@ -66,8 +66,8 @@ class RubricJudge(ItemJudge):
         """A verdict for every item, in order."""
         return list(self.judge_iter(subjects))
 
-    def judge_iter(self, subjects: Iterable[Item], window: int = 16) -> Iterator[RubricVerdict]:
-        """Verdicts in order as they come, each journaled first; `window` items are in the engine at a time."""
+    def judge_iter(self, subjects: Iterable[Item], window: int = WINDOW) -> Iterator[RubricVerdict]:
+        """Verdicts in order as they come: see `Judge.judge_iter`."""
         return cast("Iterator[RubricVerdict]", super().judge_iter(subjects, window))
 
     def _content(self, item: Item) -> dict[str, Any]:

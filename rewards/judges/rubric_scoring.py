@@ -31,7 +31,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.labels import Labels
-from adjudge.rewards.judges.rubric import Criterion, Rubric, is_whole
+from adjudge.rewards.records.rubric import Criterion, Rubric, is_whole
 
 Scheme = Literal["fixed", "free", "binary"]
 Form = Literal["fixed", "parity"]

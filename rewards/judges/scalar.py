@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import tee
 from typing import ClassVar
 
-from adjudge.engine.face import EngineFace
+from adjudge.engine.face import EngineFace, checked_engine
 from adjudge.engine.text.prompt import Cut, Message, Prompt, Segment, checked_cut
 from adjudge.rewards.journal import Journal, content_key
-from adjudge.rewards.judges.judge import Judge, checked_engine, clean
+from adjudge.rewards.judges.judge import WINDOW, Judge, clean
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict, each_of
+from adjudge.rewards.records.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict, each_of
 
 PART = "reward"
 """The one part of a verdict."""
@@ -46,9 +46,7 @@ class ScalarJudge(Judge[Item, Verdict]):
         item = clean(item)
         return content_key(
             judge="scalar",
-            model=self.engine.fingerprint,
-            adapter=self.engine.adapter,
-            dtype=self.engine.dtype,
+            **self.engine.content,
             truncation=(self.cut, self.engine.max_prompt_tokens),
             prompt=item.prompt,
             response=item.response,
@@ -67,7 +65,7 @@ class ScalarJudge(Judge[Item, Verdict]):
         """A verdict for every pair, in order."""
         return list(self.compare_iter(pairs))
 
-    def compare_iter(self, pairs: Iterable[Pair], window: int = 16) -> Iterator[PairVerdict]:
+    def compare_iter(self, pairs: Iterable[Pair], window: int = WINDOW) -> Iterator[PairVerdict]:
         """Verdicts in order as they come: a is better with probability σ(reward of a − reward of b).
 
         A response is judged without its rival, so there is no position bias to report. The journal holds responses, not

@@ -6,14 +6,15 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import Literal, Protocol
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.engine.text.tokenizer import well_formed
-from adjudge.rewards.group import Group, GroupVerdict, Outcome
 from adjudge.rewards.journal import content_key
 from adjudge.rewards.judges.pairing import Kind, Members, Pairing, seeded_order
 from adjudge.rewards.judges.ranking import PRIOR_SD, BradleyTerry, borda, bradley_terry
-from adjudge.rewards.verdict import Pair, PairVerdict, each_of
+from adjudge.rewards.records.group import Group, GroupVerdict, Outcome
+from adjudge.rewards.records.verdict import Pair, PairVerdict, each_of
 
 Ranking = Literal["bradley_terry", "borda"]
 
@@ -33,7 +34,7 @@ class Tournament:
     `ranking.py`). Equal texts are one member and get one strength; pairs on which the judge abstains are left out. Who
     meets whom, and who is shown first, follows from the texts and the `seed`, never from the order of the responses:
     permuted responses get the same strengths, to the last bit, from the same pairs in the judge's journal.
-    Raises AdjudgeError for options that do not go together.
+    Raises AdjudgeError for what is no judge of pairs, and for options that do not go together.
     """
 
     def __init__(
@@ -48,6 +49,8 @@ class Tournament:
     ) -> None:
         if ranking not in ("bradley_terry", "borda"):
             raise AdjudgeError(f'ranking is "{ranking}": choose bradley_terry or borda')
+        if not callable(getattr(judge, "compare_iter", None)):
+            raise AdjudgeError(f"judge is {shown(judge)}: give one of pairs, as PairwiseJudge(engine)")
         self.judge = judge
         self.pairing = Pairing(pairing, k, budget)
         self.ranking = ranking
@@ -95,9 +98,8 @@ class _Contest:
     """A group under way: its members, and the verdicts on the pairs asked so far."""
 
     def __init__(self, group: Group, number: int, tournament: Tournament) -> None:
-        name = f'group "{group.id}"' if group.id else f"group {number}"
         if not group.responses:
-            raise AdjudgeError(f"{name} has no responses: give at least one")
+            raise AdjudgeError(f"{group.place(number)}: it has no responses, give at least one")
         self.group = group
         self.rules = tournament
         self.texts = members_of(group, tournament.seed)
@@ -107,7 +109,7 @@ class _Contest:
         try:
             self.size = tournament.pairing.size(len(self.texts))
         except AdjudgeError as error:
-            raise AdjudgeError(f"{name}: {error}") from None
+            raise AdjudgeError(f"{group.place(number)}: {error}") from None
         self.verdicts: dict[Members, PairVerdict] = {}
 
     @property

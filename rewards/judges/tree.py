@@ -36,7 +36,7 @@ from adjudge.rewards.judges.tree_nodes import (
     root_score,
 )
 from adjudge.rewards.judges.tree_weights import Weighing, Weights, Wish, interleaved
-from adjudge.rewards.verdict import Item, Part, Verdict, abstention
+from adjudge.rewards.records.verdict import Item, Part, Verdict, abstention
 
 
 class TreeJudge(ItemJudge):
@@ -97,9 +97,7 @@ class TreeJudge(ItemJudge):
     def _conditions(self) -> dict[str, Any]:
         """What decides weights that are written, besides the instruction and the names."""
         return {
-            "model": self.engine.fingerprint,
-            "adapter": self.engine.adapter,
-            "dtype": self.engine.dtype,
+            **self.engine.content,
             "template": (self.template.hash, self.layout),
             "truncation": (self.cut, self.engine.max_prompt_tokens),
         }

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.labels import Labels
-from adjudge.rewards.verdict import WritingTask
+from adjudge.rewards.records.verdict import WritingTask
 
 Form = Literal["fixed", "parity"]
 Edges = Mapping[str, float]
@@ -30,7 +30,6 @@ IMPUTED = "content/instances"
 """The leaf that the authors' weight prompt does not name."""
 MISSING = 5.0
 """What the authors take for a score that is missing."""
-PARITY_COUNTS = {"content": 5, "format": 3, "impression": 1}
 LEAST_SUM = 0.1
 """What weights must sum to at least, as a share of the sum of their sizes: below it the score would be noise."""
 
@@ -101,7 +100,7 @@ def _plain(genre: str | None) -> str:
 
 def counts(tree: Mapping[str, Sequence[str]], form: Form) -> dict[str, float]:
     """How much each node counts at the root: by its leaves, which in "parity" are always 5, 3 and 1; their sum is 1."""
-    numbers = PARITY_COUNTS if form == "parity" else {node: len(paths) for node, paths in tree.items()}
+    numbers = {node: len(paths) for node, paths in (TREE if form == "parity" else tree).items()}
     return {node: numbers[node] / sum(numbers[other] for other in tree) for node in tree}
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from adjudge.engine.checking import at_least
 from adjudge.engine.face import EngineFace
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import UNKEPT, Reason
@@ -43,7 +44,8 @@ class Weighing:
     What was written is kept here and, if there is one, in the `journal`. `word` makes the prompt from an instruction
     and the names, `conditions` say what else decides an answer, now. With `whole` the weights must sum to 1. A text
     that holds no such weights is written again with another seed, `attempts` times in all; then "unparsable". Seeds are
-    drawn from `seed` and the prompt, so that equal instructions get equal weights in whatever company.
+    drawn from `seed` and the prompt, so that equal instructions get equal weights in whatever company. Raises
+    AdjudgeError for no attempts.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Weighing:
         attempts: int = 3,
         seed: int = 0,
     ) -> None:
+        at_least(1, attempts=attempts)
         self.engine, self.journal, self.word, self.conditions = engine, journal, word, conditions
         self.whole, self.attempts, self.seed = whole, attempts, seed
         self.content = {"sampling": SAMPLING, "whole": whole, "attempts": attempts, "seed": seed}

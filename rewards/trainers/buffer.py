@@ -16,9 +16,9 @@ from typing import Any
 
 from adjudge.engine.checking import at_least, is_number, shown
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import Sample, group_of
-from adjudge.rewards.layer import learning
+from adjudge.rewards.parts.layer import learning
+from adjudge.rewards.records.group import Group
+from adjudge.rewards.records.grouping import Sample, group_of
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.filling import Filling, LoneAbstention, Member
 from adjudge.rewards.trainers.scoring import Scorer

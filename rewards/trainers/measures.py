@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import get_args
 
 from adjudge.engine.score import Reason
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.length import PER, judged_rewards, judged_words, length_points
-from adjudge.rewards.length_trend import centred
-from adjudge.rewards.reward import GroupReward, as_float
+from adjudge.rewards.guards.length_trend import centred
+from adjudge.rewards.records.group import Group
+from adjudge.rewards.reward import Column, GroupReward, as_float
 
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
 
-def measures_of(groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict[str, float]:
+def logged(groups: Sequence[Group], rewards: Sequence[GroupReward]) -> dict[str, float]:
     """Rates, which are there also when they are 0, and means, which are there where there is something to measure.
 
     `abstained` is the share of completions without a reward to train on, `abstained/<reason>` the shares by reason,
@@ -54,11 +54,16 @@ def length_slope(words: Sequence[Sequence[float]], rewards: Sequence[Sequence[fl
 def _means(rewards: Sequence[GroupReward]) -> dict[str, float]:
     columns: dict[str, list[float]] = {}
     for reward in rewards:
-        parts = {f"part/{name}" if name in reward.measures else name: own for name, own in reward.parts.items()}
+        parts = parts_beside(reward.measures, reward)
         for name, values in (*parts.items(), *reward.measures.items()):
             known = (as_float(value) for value in values if value is not None)
             columns.setdefault(name, []).extend(filter(math.isfinite, known))
     return {f"mean/{name}": math.fsum(known) / len(known) for name, known in columns.items() if known}
+
+
+def parts_beside(others: Collection[str], reward: GroupReward) -> dict[str, Column]:
+    """The parts of a reward by the names that they are logged by: "part/<part>" for one that is among the `others`."""
+    return {f"part/{name}" if name in others else name: own for name, own in reward.parts.items()}
 
 
 def _share(flags: Iterable[bool]) -> float:

@@ -25,12 +25,12 @@ from typing import Any
 import torch
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.function_reward import Function
-from adjudge.rewards.grouping import Sample
-from adjudge.rewards.openrlhf_queries import response_of
+from adjudge.rewards.parts.function_reward import Function
+from adjudge.rewards.records.grouping import Sample
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.trainers.buffer import Buffer
 from adjudge.rewards.trainers.filling import Member
+from adjudge.rewards.trainers.openrlhf_queries import response_of
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
 _log = logging.getLogger("adjudge")

@@ -17,23 +17,23 @@ class RewardError(AdjudgeError):
     """A reward that cannot be given, for a reason that is no AdjudgeError of its own."""
 
 
-class Outcome(msgspec.Struct, Generic[Value], frozen=True):
+class Result(msgspec.Struct, Generic[Value], frozen=True):
     """What a process arrived at: a value, or what went wrong."""
 
     value: Value | None = None
     error: AdjudgeError | None = None
 
 
-def attempt(work: Callable[[], Value]) -> Outcome[Value]:
+def attempt(work: Callable[[], Value]) -> Result[Value]:
     """What came of the work."""
     try:
-        return Outcome(work())
+        return Result(work())
     except AdjudgeError as error:
-        return Outcome(error=error)
+        return Result(error=error)
     except Exception as error:
         failure = RewardError(f"{type(error).__name__}: {error}")
         failure.__cause__ = error
-        return Outcome(error=failure)
+        return Result(error=failure)
 
 
 def place_among_processes() -> tuple[int, int]:
@@ -45,7 +45,7 @@ def place_among_processes() -> tuple[int, int]:
     return torch.distributed.get_rank(), torch.distributed.get_world_size()
 
 
-def share(outcome: Outcome[Value]) -> list[Outcome[Value]]:
+def share(outcome: Result[Value]) -> list[Result[Value]]:
     """Every process's outcome, by rank, in every process: all of them must call this.
 
     Values are pickled before the processes meet: an error there, in one of them alone, would leave the others waiting.
@@ -60,7 +60,7 @@ def share(outcome: Outcome[Value]) -> list[Outcome[Value]]:
     return [_unpacked(raw) if outcome.error is None or place != rank else outcome for place, raw in enumerate(packed)]
 
 
-def values_of(outcomes: Sequence[Outcome[Value]]) -> list[Value]:
+def values_of(outcomes: Sequence[Result[Value]]) -> list[Value]:
     """The values; raises what went wrong first, by rank, with a note of where."""
     for rank, outcome in enumerate(outcomes):
         if outcome.error is not None:
@@ -70,7 +70,7 @@ def values_of(outcomes: Sequence[Outcome[Value]]) -> list[Value]:
     return [outcome.value for outcome in outcomes]  # type: ignore[misc]
 
 
-def _packed(outcome: Outcome[Any]) -> bytes:
+def _packed(outcome: Result[Any]) -> bytes:
     try:
         raw = pickle.dumps((outcome.value, outcome.error))
         if outcome.error is not None:
@@ -81,8 +81,8 @@ def _packed(outcome: Outcome[Any]) -> bytes:
         return pickle.dumps((None, RewardError(str(what))))
 
 
-def _unpacked(raw: bytes) -> Outcome[Any]:
+def _unpacked(raw: bytes) -> Result[Any]:
     try:
-        return Outcome(*pickle.loads(raw))
+        return Result(*pickle.loads(raw))
     except Exception as error:
-        return Outcome(error=RewardError(f"cannot be read in another process ({type(error).__name__}: {error})"))
+        return Result(error=RewardError(f"cannot be read in another process ({type(error).__name__}: {error})"))

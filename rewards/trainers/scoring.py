@@ -19,12 +19,12 @@ from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NoSe
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Reason
 from adjudge.engine.waiting import answered_by, overdue
-from adjudge.rewards.function_reward import Function
-from adjudge.rewards.gated import shut_out
-from adjudge.rewards.group import Group
-from adjudge.rewards.layer import Layer, layers_of, reward_of
+from adjudge.rewards.engines.specification import engines_open_here
+from adjudge.rewards.parts.function_reward import Function
+from adjudge.rewards.parts.gated import shut_out
+from adjudge.rewards.parts.layer import Layer, layers_of, reward_of
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward, checked, engines_of
-from adjudge.rewards.specification import engines_open_here
 from adjudge.rewards.trainers.deadline import Answer, Call
 from adjudge.rewards.visible import in_a_line
 
@@ -49,7 +49,7 @@ _log = logging.getLogger("adjudge")
 
 
 class Scored(msgspec.Struct, frozen=True):
-    """The groups' rewards, in order, and how long they took.
+    """The groups' rewards, in order, and how long they took from their turn on.
 
     With the tokens that the reward's engines computed for them, and those of prompts that sharing saved (of a judge
     that writes up to one too many for each text), and with the `metrics` that a reward keeps of itself (its guards'
@@ -119,16 +119,19 @@ class Scorer:
         One of the processes should `probe`: have the layers ask what they want to know for themselves. Whether the
         judge answers at all is for all of them to see (`mute`).
         """
-        began = time.monotonic()
-        before = {id(engine): _tokens(engine) for engine in {*engines_open_here(), *engines_of(self.reward)}}
-        rewards = _all_rewards(self._within(groups, lambda: self._inside(groups, apart=False), probe, asked))
-        spent = [
-            [now - then for now, then in zip(_tokens(engine), before.get(id(engine), (0, 0, 0)), strict=True)]
-            for engine in engines_of(self.reward)
-        ]
+        asked = time.monotonic() if asked is None else asked
+        with self._turn:
+            began = time.monotonic()
+            before = {id(engine): _tokens(engine) for engine in {*engines_open_here(), *engines_of(self.reward)}}
+            rewards = _all_rewards(self._within(groups, lambda: self._inside(groups, apart=False), asked, probe))
+            spent = [
+                [now - then for now, then in zip(_tokens(engine), before.get(id(engine), (0, 0, 0)), strict=True)]
+                for engine in engines_of(self.reward)
+            ]
+            seconds = time.monotonic() - began
         computed, prompted, written = map(sum, zip(*spent, strict=True)) if spent else (0, 0, 0)
         saved = max(0, prompted - max(0, computed - written))
-        return Scored(rewards, time.monotonic() - began, computed, saved, dict(self.reward.metrics))
+        return Scored(rewards, seconds, computed, saved, dict(self.reward.metrics))
 
     def layered(self, groups: Sequence[Group], scored: Scored) -> Scored:
         """The same with what the layers make of all rewards of a step."""
@@ -137,7 +140,12 @@ class Scorer:
 
     def score_apart(self, groups: Sequence[Group]) -> list[Answer]:
         """As `score`, of groups that only happen to be asked for together: an error is that of its own group."""
-        return self._layered(groups, self._within(groups, lambda: self._inside(groups, apart=True))) if groups else []
+        if not groups:
+            return []
+        asked = time.monotonic()
+        with self._turn:
+            answers = self._within(groups, lambda: self._inside(groups, apart=True), asked)
+        return self._layered(groups, answers)
 
     def mute(self, answers: Sequence[Answer], whole: bool = True) -> None:
         """Raise what ends a run whose judge answers nobody: none of a `whole` step, or of `SILENT` calls in a row."""
@@ -151,29 +159,27 @@ class Scorer:
             raise AdjudgeError(f"{text}: mend what the log says and resume, or let it abstain")
 
     def _within(
-        self, groups: Sequence[Group], ask: Callable[[], list[Answer]], probe: bool = True, asked: float | None = None
+        self, groups: Sequence[Group], ask: Callable[[], list[Answer]], asked: float, probe: bool = True
     ) -> Sequence[Answer]:
-        """The answers, or abstentions where there is a deadline and it passes; what is left of it is for probes."""
-        asked = time.monotonic() if asked is None else asked
-        with self._turn:
-            begins = asked if self._busy.locked() else time.monotonic()  # who has had a turn and is still busy is late
-            ends = None if self.deadline is None else begins + self.deadline
+        """The answers of a call whose turn it is, abstentions where its deadline passes; what is left is for probes."""
+        begins = asked if self._busy.locked() else time.monotonic()  # who has had a turn and is still busy is late
+        ends = None if self.deadline is None else begins + self.deadline
+        with answered_by(begins + (1 - SPARE) * (self.deadline or math.inf)):
+            answers = self._by(ends, ask) if groups else []
+        if answers is None:
+            text = 'reward "%s" took longer than %g s, groups that abstain: %d%s'
+            _log.warning(text, self.name, self.deadline, len(groups), FIRST_CALLS)
+            return [_abstaining(group, "timeout") for group in groups]
+        if late := _late(answers):
+            text = 'reward "%s": %d completions got no answer in time, and abstain after %.1f s'
+            _log.warning(text, self.name, late, time.monotonic() - begins)
+        self._warn_where_mute(answers)
+        for layer in layers_of(self.reward)[1] if probe and not _silent(answers) else ():
             with answered_by(begins + (1 - SPARE) * (self.deadline or math.inf)):
-                answers = self._by(ends, ask) if groups else []
-            if answers is None:
-                text = 'reward "%s" took longer than %g s, groups that abstain: %d%s'
-                _log.warning(text, self.name, self.deadline, len(groups), FIRST_CALLS)
-                return [_abstaining(group, "timeout") for group in groups]
-            if late := _late(answers):
-                text = 'reward "%s": %d completions got no answer in time, and abstain after %.1f s'
-                _log.warning(text, self.name, late, time.monotonic() - begins)
-            self._warn_where_mute(answers)
-            for layer in layers_of(self.reward)[1] if probe and not _silent(answers) else ():
-                with answered_by(begins + (1 - SPARE) * (self.deadline or math.inf)):
-                    done = not layer.has_probes or self._by(ends, partial(_probed, layer)) is not None
-                if not done:
-                    _log.warning('reward "%s": probes take longer than is left of %g s', self.name, self.deadline)
-            return answers
+                done = not layer.has_probes or self._by(ends, partial(_probed, layer)) is not None
+            if not done:
+                _log.warning('reward "%s": probes take longer than is left of %g s', self.name, self.deadline)
+        return answers
 
     def _warn_where_mute(self, answers: Sequence[Answer]) -> None:
         """Say, once until it changes, that none of several has a reward; of a late judge it is said each time."""

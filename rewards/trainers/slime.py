@@ -28,9 +28,9 @@ import torch
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.kernels.advantages import group_advantages
-from adjudge.rewards.function_reward import Function
-from adjudge.rewards.grouping import Sample, collected
-from adjudge.rewards.messages import prompt_of, text_of
+from adjudge.rewards.parts.function_reward import Function
+from adjudge.rewards.records.grouping import Sample, collected
+from adjudge.rewards.records.messages import prompt_of, text_of
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.trainers.buffer import Buffer, waited
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer

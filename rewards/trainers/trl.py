@@ -30,13 +30,13 @@ from typing import Any, get_args
 
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.function_reward import Function
-from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import Sample, Turns, cut, group_of, pieces, samples_of, together
-from adjudge.rewards.layer import layers_of, learning
+from adjudge.rewards.parts.function_reward import Function
+from adjudge.rewards.parts.layer import layers_of, learning
+from adjudge.rewards.records.group import Group
+from adjudge.rewards.records.grouping import Sample, Turns, cut, group_of, pieces, samples_of, side_by_side
 from adjudge.rewards.reward import GroupReward, Reward
-from adjudge.rewards.trainers.measures import measures_of
-from adjudge.rewards.trainers.processes import Outcome, attempt, place_among_processes, share, values_of
+from adjudge.rewards.trainers.measures import logged, parts_beside
+from adjudge.rewards.trainers.processes import Result, attempt, place_among_processes, share, values_of
 from adjudge.rewards.trainers.scoring import OnFailure, Scored, Scorer
 
 NO_COLUMNS = ("image", "images", "environments")
@@ -145,7 +145,7 @@ class _Trl:
     ) -> list[float | None]:
         """Log what is worth watching, and return the rewards of this process's completions, at the places `local`."""
         name = self.scorer.name
-        self.measures = measures_of(groups, scored.rewards)
+        self.measures = logged(groups, scored.rewards)
         self.measures["seconds"] = scored.seconds
         self.measures["tokens_computed"] = float(scored.tokens_computed)
         self.measures["tokens_saved"] = float(scored.tokens_saved)
@@ -166,16 +166,18 @@ class _Trl:
     def _breakdown(self, rewards: Sequence[GroupReward], local: Sequence[int]) -> dict[str, list[Any]]:
         """Parts and reason of this process's completions, for the table of completions: the same columns in every step.
 
-        A column that stays away for a step leaves the table with rows of an earlier one. One that was not there before
-        (nothing but abstentions has no parts) begins with a None for every completion before, in the first process.
+        The reason's is "abstained", and that of a part which has this name "part/abstained". A column that stays away
+        for a step leaves the table with rows of an earlier one. One that was not there before (nothing but abstentions
+        has no parts) begins with a None for every completion before, in the first process.
         """
         before, rows = self._columns, self._rows if place_among_processes()[0] == 0 else 0
-        self._columns = tuple(dict.fromkeys((*before, *(name for reward in rewards for name in reward.parts))))
+        named = [(parts_beside(("abstained",), reward), len(reward.rewards)) for reward in rewards]
+        self._columns = tuple(dict.fromkeys((*before, *(name for parts, _ in named for name in parts))))
         self._rows += sum(len(reward.rewards) for reward in rewards)
         reasons = [why for reward in rewards for why in reward.abstained]
         table: dict[str, list[Any]] = {"abstained": [reasons[place] for place in local]}
         for name in self._columns[1:]:
-            values = [value for reward in rewards for value in reward.parts.get(name, (None,) * len(reward.rewards))]
+            values = [value for parts, count in named for value in parts.get(name, (None,) * count)]
             table[name] = [*([] if name in before else [None] * rows), *(values[place] for place in local)]
         return table
 
@@ -245,13 +247,13 @@ class TrlReward(_Trl):
 
     def _arranged(self, slices: Sequence[list[Sample]], size: int | None) -> tuple[list[Group], list[int]]:
         """The groups of all processes, and where this one's completions stand in them."""
-        orders = [together(slice_, size, self.reference) for slice_ in slices]
+        orders = [side_by_side(slice_, size, self.reference) for slice_ in slices]
         samples = [slice_[place] for slice_, order in zip(slices, orders, strict=True) for place in order]
         groups = [group_of(one, self.reference) for one in cut(samples, size, self.reference)]
         rank, _ = place_among_processes()
         return groups, _places(orders[rank], sum(map(len, slices[:rank])))
 
-    def _share_of_work(self, arranged: Outcome[tuple[list[Group], list[int]]]) -> tuple[tuple[int, ...], Scored]:
+    def _share_of_work(self, arranged: Result[tuple[list[Group], list[int]]]) -> tuple[tuple[int, ...], Scored]:
         """The places of this process's groups among all, and what came of them."""
         [(groups, _)] = values_of([arranged])
         rank, count = place_among_processes()
@@ -283,7 +285,7 @@ class AsyncTrlReward(_Trl):
         """The rewards of the completions, None for an abstention."""
         asked = time.monotonic()
         given, size = self._samples(prompts, completions, completion_ids, columns), self._size(log_metric)
-        order = together(given, size, self.reference)
+        order = side_by_side(given, size, self.reference)
         rank, _ = place_among_processes()
         cuts = pieces([given[place] for place in order], size, rank * len(given), self.reference)
         groups = [group_of(one, self.reference) for one in cuts]

@@ -23,9 +23,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.function_reward import Function
-from adjudge.rewards.grouping import Sample, collected, group_of
-from adjudge.rewards.messages import prompt_of, text_of
+from adjudge.rewards.parts.function_reward import Function
+from adjudge.rewards.records.grouping import Sample, collected, group_of
+from adjudge.rewards.records.messages import prompt_of, text_of
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.trainers.buffer import Buffer, waited
 from adjudge.rewards.trainers.filling import Filling, Member

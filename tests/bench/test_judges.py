@@ -10,8 +10,8 @@ from adjudge.bench.judges import TRIALS, agreement_of, bench_judges
 from adjudge.bench.samples import CREATIVE, draw, greetings_beside_good_ones, openmeva_groups
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
-from adjudge.rewards.group import GroupVerdict
-from adjudge.rewards.verdict import Pair, PairVerdict, Verdict
+from adjudge.rewards.records.group import GroupVerdict
+from adjudge.rewards.records.verdict import Pair, PairVerdict, Verdict
 from tests.jsonl import write_lines
 
 TINY: dict[str, Any] = {"minutes": 1.0, "model": "dummy:tiny-llama", "device": "cpu", "dtype": "auto"}

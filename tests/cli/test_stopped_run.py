@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from adjudge.cli import app
 from adjudge.rewards.journal import Journal
+from adjudge.rewards.judges.judge import WINDOW
 from tests.cli.driving import SHORT, TINY, Run, refused, stored, write_pairs
 from tests.jsonl import read_lines, write_lines
 
@@ -25,7 +26,8 @@ from tests.jsonl import read_lines, write_lines
 def test_a_run_that_was_killed_goes_on_with_nothing_lost_or_judged_twice(
     run: Run, process: Run, tmp_path: Path
 ) -> None:
-    write_pairs(tmp_path / "pairs.jsonl", 60)
+    rows = WINDOW + 14  # of which the engine has not all at once
+    write_pairs(tmp_path / "pairs.jsonl", rows)
     command = [sys.executable, "-m", "adjudge", "judge", "pairs.jsonl", "-o", "v.jsonl", *SHORT]
     journal = tmp_path / "v.jsonl.journal"
     killed = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -35,11 +37,11 @@ def test_a_run_that_was_killed_goes_on_with_nothing_lost_or_judged_twice(
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
     with (tmp_path / "v.jsonl").open("ab") as file:
-        file.write(b'{"id": "p59", "preference": 0.')  # as if torn in mid-line
+        file.write(b'{"id": "p99", "preference": 0.')  # as if torn in mid-line
     before = stored(journal)
-    assert 17 <= len(before) < 60
+    assert 17 <= len(before) < rows
     replayed = run("replay", "v.jsonl.journal")  # what was committed is there, whatever the output has lost
-    assert replayed.returncode == 1 and f"{60 - len(before)} of 60 rows have no verdict" in replayed.stderr
+    assert replayed.returncode == 1 and f"{rows - len(before)} of {rows} rows have no verdict" in replayed.stderr
     assert len(replayed.stdout.splitlines()) == len(before)
 
     assert "v.jsonl exists: --resume continues that run" in refused(
@@ -48,10 +50,10 @@ def test_a_run_that_was_killed_goes_on_with_nothing_lost_or_judged_twice(
     result = process("judge", "pairs.jsonl", "-o", "v.jsonl", "--resume", *SHORT)
     assert result.returncode == 0, result.stderr
     after = stored(journal)
-    assert len(after) == 60
+    assert len(after) == rows
     assert {key: after[key] for key in before} == before  # the same rows, written at the same moment
     lines = (tmp_path / "v.jsonl").read_text().splitlines()
-    assert [json.loads(line)["id"] for line in lines] == [f"p{n}" for n in range(60)]
+    assert [json.loads(line)["id"] for line in lines] == [f"p{n}" for n in range(rows)]
     assert run("replay", "v.jsonl").stdout.splitlines() == lines
 
     fresh = run("judge", "pairs.jsonl", "-o", "fresh.jsonl", *SHORT)
@@ -226,6 +228,13 @@ def test_going_on_with_other_options_is_said(tmp_path: Path, monkeypatch: pytest
     assert again.exit_code == 0 and "goes on from" not in again.stderr
     other = runner.invoke(app, [*judge, "--aspects", "surprise", "--resume"])
     assert other.exit_code == 0 and "the run that this one goes on from had other options" in other.stderr
+    with Path("p.jsonl").open("a") as file:
+        file.write(json.dumps({"prompt": "P", "story_a": "c", "story_b": "d"}) + "\n")
+    for more in (["--resume"], ["--resume", "--limit", "1"]):  # the same rows, and one more or less
+        assert "goes on from" not in runner.invoke(app, [*judge, "--aspects", "surprise", *more]).stderr
+    Path("p.jsonl").write_text(json.dumps({"prompt": "P", "story_a": "c", "story_b": "d"}) + "\n")
+    other = runner.invoke(app, [*judge, "--aspects", "surprise", "--resume"])
+    assert other.exit_code == 0 and "the run that this one goes on from had other rows;" in other.stderr
     judge[-1] = "dummy:tiny-qwen2"
     other = runner.invoke(app, [*judge, "--aspects", "surprise", "--resume"])
     assert other.exit_code == 0 and "the run that this one goes on from had other model;" in other.stderr

@@ -18,8 +18,8 @@ from adjudge.commands.source import Source
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
+from adjudge.rewards.engines.specification import EngineSpec
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.specification import EngineSpec
 from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
 

@@ -17,7 +17,7 @@ from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.aspects import PERSE
 from adjudge.rewards.judges.kinds import KINDS, named, of_pairs, prepare, usual
 from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from tests.jsonl import read_lines, write_lines
 
 Run = Callable[..., Result]

@@ -20,7 +20,7 @@ from adjudge.engine.text.prompt import Prompt, Segment
 from adjudge.rewards.judges import template
 from adjudge.rewards.judges.kinds import KINDS
 from adjudge.rewards.judges.pairwise import PairwiseJudge
-from adjudge.rewards.verdict import Pair
+from adjudge.rewards.records.verdict import Pair
 
 Run = Callable[..., Result]
 

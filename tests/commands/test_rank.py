@@ -20,9 +20,9 @@ from adjudge.cli import app
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import Row
-from adjudge.rewards.wire import gathered
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.wire import gathered
 from adjudge.training.evaluator.preference import preferences_of
 from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
@@ -138,9 +138,12 @@ def test_the_best_and_the_worst_of_each_group_are_preferences_that_trainers_read
     again = run("g.jsonl", *SHORT, "-o", "o.jsonl", "--preferences", "p.jsonl")
     assert "p.jsonl exists" in str(again.exception)
     assert "call it p.jsonl" in str(run("g.jsonl", *SHORT, "--preferences", "p.csv", "--resume").exception)
-    assert "p.jsonl exists" in str(run("g.jsonl", *SHORT, "--preferences", "p.jsonl", "--resume").exception)
-    assert run("g.jsonl", *SHORT, "--preferences", "q.jsonl", "--resume").exit_code == 0
-    assert read_lines("q.jsonl") == read_lines("p.jsonl")
+    kept = Path("p.jsonl").read_bytes()
+    assert run("g.jsonl", *SHORT, "--preferences", "p.jsonl", "--resume").exit_code == 0
+    assert Path("p.jsonl").read_bytes() == kept
+    write_lines(Path("mine.jsonl"), {"chosen": 1})
+    assert "mine.jsonl exists" in str(run("g.jsonl", *SHORT, "--preferences", "mine.jsonl", "--resume").exception)
+    assert "- is no file" in str(run("g.jsonl", *SHORT, "--preferences", "-", "--resume").exception)
 
 
 def test_pairing_ranking_and_budget_are_the_users(run: Run) -> None:
@@ -235,7 +238,7 @@ def test_a_tournament_is_a_judge_like_others(tmp_path: Path) -> None:
 OWN = """
 from adjudge import OwnJudge, PersonalPairJudge, PointwisePairJudge
 from adjudge.rewards.judges.judge import Judge
-from adjudge.rewards.verdict import PairVerdict
+from adjudge.rewards.records.verdict import PairVerdict
 
 class Mine(PointwisePairJudge):
     pass

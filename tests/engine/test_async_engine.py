@@ -17,17 +17,17 @@ import torch
 
 from adjudge.engine.async_engine import Answers, AsyncEngine, in_order
 from adjudge.engine.batching.writing import Writer
-from adjudge.engine.completion import Completion
+from adjudge.engine.completion import Completion, TokenLogprob
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, LabelError, NotServing, PromptError, QueueFull
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.text import grammar
 from adjudge.engine.text.growing_text import GrowingText
 from adjudge.engine.text.prompt import Prompt
-from adjudge.engine.threads.worker import Piece, Worker
+from adjudge.engine.threads.worker import Piece, Ticket, Worker
 from adjudge.engine.threads.worker_engine import SharedEngine
 from adjudge.rewards.judges.pairwise import PairwiseJudge
-from adjudge.rewards.verdict import Pair
+from adjudge.rewards.records.verdict import Pair
 from tests.engine.reward_models import save_reward_model
 from tests.engine.tiny import TINY, plain_prompts
 
@@ -406,6 +406,23 @@ def test_a_text_is_certain_only_as_far_as_no_stop_string_may_begin(plain: Engine
         for character in text:
             writer.written.add(ord(character))
         assert writer.settled_text() == certain
+
+
+def test_all_of_a_text_has_come_in_pieces_when_its_answer_does(plain: Engine) -> None:
+    call = plain.generate_call(["Once"], stop=("</A>",))
+    [writer] = call.requests
+    assert isinstance(writer, Writer)
+    writer.written = GrowingText(lambda codes: "".join(map(chr, codes)))
+    events: list[Any] = []
+    ticket = Ticket(call, events.append, pieces=True)
+    for character in "x</":
+        writer.take(TokenLogprob(ord(character), -1.0))
+        ticket.forward()
+    writer.give_up()  # no token comes, and what was held back is not the beginning of a stop string
+    ticket.forward()
+    *pieces, (place, answer), end = events
+    assert [piece.text for piece in pieces] == ["x", "", "", "</"] and (place, end) == (0, None)
+    assert answer.text == "x</" and answer.logprobs == tuple(one for piece in pieces for one in piece.tokens)
 
 
 def test_what_a_step_answered_before_it_failed_comes_before_the_error(

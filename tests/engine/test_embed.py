@@ -18,6 +18,7 @@ from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import CallTooLarge, ModelUnsupported, PromptError
+from adjudge.engine.text.prompt import Prompt, Segment
 from tests.engine.reference import open_reference
 from tests.engine.tiny import DIGITS, TINY, prompts_sharing_stems
 
@@ -172,6 +173,21 @@ def test_half_precision_is_near_and_keeps_its_bits(engine: Engine) -> None:
         assert rounded.values is not None and exact.values is not None and rounded.values.dtype == np.float32
         cosine = rounded.values @ exact.values / np.linalg.norm(rounded.values) / np.linalg.norm(exact.values)
         assert cosine > 0.98
+
+
+def test_a_plain_string_is_read_at_the_token_that_the_tokenizer_ends_a_text_with(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = [*b"hello", 258]
+    expected, score = engine.embed([tokens]), engine.score(["hello"], DIGITS)
+    rewarding = Engine(f"{TINY}-reward", kv_cache_gb=0.05)
+    rewards = rewarding.reward([tokens])
+    for one in (engine, rewarding):
+        monkeypatch.setattr(one.tokenizer, "_end", (258,))  # as Qwen3-Embedding's has
+    assert same(engine.embed(["hello", tokens]), expected * 2)
+    assert rewarding.reward(["hello", tokens]) == rewards * 2
+    assert same(engine.embed([Prompt((Segment("hello"),))]), engine.embed([tokens[:-1]]))
+    assert engine.score(["hello"], DIGITS) == score
 
 
 @pytest.mark.parametrize("model", ["qwen3", "gpt2"])

@@ -30,6 +30,8 @@ def check_linear(device: str) -> None:
             assert (whole - exact).abs().max() <= 2 * (plain - exact).abs().max() + torch.finfo(dtype).eps
             apart = torch.randn(131, 2 * width, generator=generator).to(device, dtype)[:, ::2].copy_(x)
             assert torch.equal(triton_linear(apart, w.T.contiguous().T, bias), whole)
+            if dtype != torch.float32:
+                assert (triton_linear(x, w, bias, torch.float32) - exact).abs().max() <= 1e-4
             _same_in_any_company(lambda rows, w=w, bias=bias: triton_linear(rows, w, bias), x, whole)  # type: ignore[misc]
     assert triton_linear(x[:0], w, b).shape == (0, outputs)
 

@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from adjudge.kernels import RestrictedScores, restricted_logprobs
+from adjudge.kernels.final_rows import final_rows
+from adjudge.kernels.restricted_head_arguments import HeadWeights
 from tests.kernels.interpreter import hasten, only_programs
 from tests.kernels.restricted_oracle import restricted_logprobs_oracle, scores_of_logits
 
@@ -228,6 +230,7 @@ def check_implementation(device: str) -> None:
             check_company(device, features, normalizer, (35, 48, 600, 11), torch.float32)
     check_a_token_twice(device)
     check_rows_of_4096(device)
+    check_final_rows(device)
     many = moved(problem((4096, 20, 600, 4), torch.float32, "values targets"), device)
     with only_programs({128: [0, 1, 127]}):  # tiles of 32 rows
         assert_invariant(many, [[0], [4095], [33, 2, 7]])
@@ -240,6 +243,26 @@ def check_implementation(device: str) -> None:
         for dtype in DTYPES:
             for width in (576, 3584):
                 check_company(device, "values targets norm", "both", (4096, width, 49152, 5), dtype)
+
+
+def check_final_rows(device: str) -> None:
+    """Normed rows are near float64, the same bits in any company, and NaN where their squares overflow."""
+    for dtype in DTYPES:
+        made = moved(problem((35, 130, 8, 1), dtype, "norm strided"), device)
+        hidden_ND, gain_D = made["hidden_ND"], made["norm_weight"]
+        head = HeadWeights(made["weight_VD"], gain_D, 1e-5, None, None, 1.0)
+        ours = final_rows(hidden_ND, head)
+        exact = hidden_ND.double()
+        exact = exact * torch.rsqrt(exact.square().mean(-1, keepdim=True) + 1e-5) * gain_D.double()
+        # Triton's interpreter cuts float32 to bfloat16 where devices round.
+        rounding = torch.finfo(dtype).eps * (2 if dtype == torch.bfloat16 and device == "cpu" else 1)
+        assert ours.dtype == dtype and ((ours - exact).abs() <= rounding * exact.abs() + 1e-6).all()
+        assert torch.equal(final_rows(hidden_ND[[34, 0]], head), ours[[34, 0]])
+        assert final_rows(hidden_ND[:0], head).shape == (0, 130)
+        if dtype != torch.float16:
+            hidden_ND[7] = 1e30
+            ours[7] = torch.nan
+            assert_same({"rows": final_rows(hidden_ND, head)}, {"rows": ours})
 
 
 def check_a_token_twice(device: str) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from adjudge.kernels import dispatch
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence
-from adjudge.kernels.restricted_head_arguments import Head, Labels
+from adjudge.kernels.restricted_head_arguments import HeadWeights, LabelRows
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -42,8 +42,8 @@ def head() -> None:
     from adjudge.kernels.restricted_head_triton import triton_scores
 
     ids, offsets = tensors(3, dtype=torch.int64), tensors(2, dtype=torch.int64)
-    labels = Labels(True, ids, offsets, None, offsets, 3, None, None)
-    head = Head(tensors(50, 16), tensors(16), 1e-6, None, None, 1.0)
+    labels = LabelRows(True, ids, offsets, None, offsets, 3, None, None)
+    head = HeadWeights(tensors(50, 16), tensors(16), 1e-6, None, None, 1.0)
     triton_scores(tensors(4, 16), None, 4, head, labels, "both")
 
 

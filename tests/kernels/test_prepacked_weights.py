@@ -7,8 +7,11 @@ import torch
 from torch import nn
 
 from adjudge.kernels import linear, prepacked_weights
-from adjudge.kernels.linear import BatchInvariantLinear, agreeing_rows, invariant_linear, prepacking_agrees
+from adjudge.kernels.linear import PART, BatchInvariantLinear, agreeing_rows, invariant_linear, prepacking_agrees
 from adjudge.kernels.prepacked_weights import keep_prepacked, prepacking_of
+from adjudge.kernels.restricted_head_arguments import HeadWeights
+from adjudge.kernels.restricted_head_torch import vocabulary_log_sum
+from adjudge.kernels.vocabulary_logits import vocabulary_logits
 
 WIDTH, OUTPUTS = 96, 80
 
@@ -59,7 +62,7 @@ def test_a_weight_is_prepacked_when_it_is_first_used_and_once(monkeypatch: pytes
     assert not seen
     for rows in (1, 4, 50):
         layer(torch.randn(1, rows, WIDTH))
-    assert seen == [layer.weight]
+    assert len(seen) == 1 and torch.equal(seen[0], layer.weight)
     invariant_linear(torch.randn(4, WIDTH), torch.randn(OUTPUTS, WIDTH))
     assert len(seen) == 1
 
@@ -107,3 +110,23 @@ def test_where_prepacked_weights_have_other_bits_plain_ones_serve(spoilt: str, m
     expected = invariant_linear(x, w)
     keep_prepacked(w)
     assert torch.equal(invariant_linear(x, w), expected)
+
+
+@pytest.mark.usefixtures("packs")
+@pytest.mark.parametrize("outputs", [9000, 2 * PART, 17])
+def test_of_a_head_each_part_is_prepacked_once_whether_labels_or_texts_are_read(
+    outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, weight = torch.randn(9, WIDTH), torch.randn(outputs, WIDTH)
+
+    def read(weight_VD: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        head = HeadWeights(weight_VD, None, 1e-6, None, None, 1.0)
+        return vocabulary_log_sum(x, None, len(x), head), vocabulary_logits(x, head)
+
+    expected = read(weight.clone())
+    seen = count_prepacked(monkeypatch)
+    keep_prepacked(weight, PART)
+    for _ in range(2):
+        assert all(map(torch.equal, read(weight), expected))
+    assert len(seen) == -(-outputs // PART)
+    assert torch.equal(torch.cat(seen), weight)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from adjudge.kernels.dispatch import BackendUnavailable, kernel_backend
-from adjudge.kernels.restricted_head_arguments import Head, Labels
+from adjudge.kernels.restricted_head_arguments import HeadWeights, LabelRows
 from tests.kernels.own_process import python
 from tests.kernels.restricted_cases import check_implementation
 
@@ -42,13 +42,13 @@ def test_triton_is_as_exact_as_plain_torch_in_the_interpreter() -> None:
 
 def test_rows_of_any_strides_meet_the_same_kernels() -> None:
     pytest.importorskip("triton", reason="triton is not installed")
+    from adjudge.bench.kernels.ahead_of_time import record
     from adjudge.kernels import restricted_head_triton
-    from adjudge.kernels.ahead_of_time import record
 
     def of(hidden_ND: torch.Tensor) -> list[dict[str, str]]:
         weight_VD, ids = (torch.empty(shape, dtype=kind, device="meta") for shape, kind in WEIGHT_AND_IDS)
-        labels = Labels(True, ids, ids[:2], None, ids[:2], len(ids), None, None)
-        head = Head(weight_VD, None, 1e-6, None, None, 1.0)
+        labels = LabelRows(True, ids, ids[:2], None, ids[:2], len(ids), None, None)
+        head = HeadWeights(weight_VD, None, 1e-6, None, None, 1.0)
         run = partial(restricted_head_triton.triton_scores, hidden_ND, None, len(hidden_ND), head, labels, "both")
         return [launch.specialisation() for launch in record(run, 90, restricted_head_triton)]
 

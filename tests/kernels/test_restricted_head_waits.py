@@ -12,7 +12,7 @@ from torch import Tensor
 
 from adjudge.engine.running.head import Head
 from adjudge.kernels import LabelSetError, restricted_logprobs
-from adjudge.kernels.restricted_head_arguments import Labels, lay_out
+from adjudge.kernels.restricted_head_arguments import LabelRows, lay_out
 from tests.kernels.absent_device import AbsentDevice, number_memory
 from tests.kernels.restricted_cases import FEATURES, moved, problem
 
@@ -34,8 +34,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> AbsentDevice:
 
 
 def waits_of(device: AbsentDevice, run: Callable[[], object]) -> list[str]:
+    from adjudge.bench.kernels.ahead_of_time import record
     from adjudge.kernels import restricted_head_triton
-    from adjudge.kernels.ahead_of_time import record
 
     device.waits.clear()
     with device:
@@ -76,7 +76,7 @@ def test_what_the_kernels_get_is_the_same_from_host_and_device(device: AbsentDev
     for features in ("", "groups values targets rows", ALL):
         arguments = problem((7, 20, 300, 5), torch.bfloat16, features)
 
-        def laid_out(arguments: dict[str, Any]) -> tuple[Tensor | None, Labels]:
+        def laid_out(arguments: dict[str, Any]) -> tuple[Tensor | None, LabelRows]:
             hidden, weight = arguments["hidden_ND"], arguments["weight_VD"]
             rows, *labels = (arguments.get(name) for name in LABEL_ARGUMENTS)
             ids, offsets, groups, targets, values = labels

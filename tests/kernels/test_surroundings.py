@@ -13,7 +13,7 @@ import torch
 from adjudge.kernels import ByteTable, answer_spans, group_advantages, restricted_logprobs
 from adjudge.kernels.attention import paged_attention
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence, write_kv
-from adjudge.kernels.restricted_head_arguments import Head
+from adjudge.kernels.restricted_head_arguments import HeadWeights
 from adjudge.kernels.surroundings import undisturbed
 from adjudge.kernels.vocabulary_logits import vocabulary_logits
 from tests.kernels.restricted_cases import as_dict, assert_same, problem
@@ -46,7 +46,7 @@ def calls() -> Iterator[Callable[[], Any]]:
     sinks = torch.arange(4.0)
     fields: Any = as_dict
     yield lambda: fields(restricted_logprobs(hidden, weight, ids, normalizer="both"))
-    yield lambda: {"logits": vocabulary_logits(hidden, Head(weight, None, 0.0, None, None, 1.0))}
+    yield lambda: {"logits": vocabulary_logits(hidden, HeadWeights(weight, None, 0.0, None, None, 1.0))}
     yield lambda: {"output": attention()}
     yield lambda: {"output": attention(softcap=5.0)}
     yield lambda: {"output": attention(sinks=sinks)}

@@ -13,7 +13,7 @@ from adjudge.engine.score import Score
 from adjudge.rewards.judges.debate import DebateJudge
 from adjudge.rewards.judges.principle import GOOD
 from adjudge.rewards.judges.retrieval import Index
-from adjudge.rewards.verdict import Example, Item, Verdict
+from adjudge.rewards.records.verdict import Example, Item, Verdict
 from tests.rewards.scripted import Script, ScriptedEngine
 
 WIDE = "dummy:tiny-mistral"

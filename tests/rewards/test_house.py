@@ -12,7 +12,7 @@ import pytest
 from adjudge.engine.engine import Engine
 from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.judges.pointwise import PointwiseJudge
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.verdict import Item
 
 PAIRS = Path(__file__).parents[2] / "examples" / "pairs.jsonl"
 ASPECTS = parse_aspects("coherence,engagement")

@@ -112,6 +112,8 @@ def test_what_is_damaged_is_said_with_the_name_of_the_file(tmp_path: Path) -> No
         db.commit()
     with pytest.raises(AdjudgeError, match="k is damaged"):
         Journal(tmp_path / "k").answers("a")
+    with Journal(tmp_path / "l") as journal, pytest.raises(AdjudgeError, match="l is damaged"):
+        journal.decoded(b"[" * 100_000, list)
 
 
 def test_to_count_the_verdicts_of_a_damaged_journal_is_one_sentence(tmp_path: Path) -> None:
@@ -283,14 +285,26 @@ def test_a_journal_of_before_questions_were_kept_is_read_and_goes_on(tmp_path: P
     with Journal(tmp_path / "j") as journal:
         assert journal.answers("old") == b"answers" and journal.asked(b"hash") is None
         journal.put("new", b"{}", b"answers", {b"hash": "style"})
-        assert journal.asked(b"hash") == ("new", "style")
+        assert journal.asked(b"hash") == (b"answers", "style")
+
+
+def test_a_journal_of_before_questions_were_kept_is_read_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Journal(tmp_path / "j") as journal:
+        journal.put("old", b"{}", b"answers")
+        journal._db.execute("DROP TABLE questions")
+        journal._db.execute("PRAGMA user_version=1")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with Journal(tmp_path / "j") as journal:
+        assert journal.answers("old") == b"answers" and journal.asked(b"hash") is None
 
 
 def test_of_two_verdicts_that_rest_on_one_question_the_first_is_where_its_answer_is(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal:
         for key in "ab":
-            journal.put(key, b"{}", b"answers", {b"hash": f"of {key}"})
-        assert journal.asked(b"hash") == ("a", "of a")
+            journal.put(key, b"{}", f"answers of {key}".encode(), {b"hash": key})
+        assert journal.asked(b"hash") == (b"answers of a", "a")
 
 
 def test_a_journal_of_a_later_version_is_refused_by_name(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.function_reward import FunctionReward
-from adjudge.rewards.group import Group
+from adjudge.rewards.engines.specification import JudgeSpec
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
-from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.judge_rewards.judge_reward import JudgeReward
+from adjudge.rewards.parts.function_reward import FunctionReward
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, checked, together
-from adjudge.rewards.specification import JudgeSpec
 from tests.rewards.written_judges import WrittenJudge
 
 
@@ -44,7 +44,7 @@ def test_what_a_reward_returns_must_fit_its_groups() -> None:
         (None, "returned NoneType for 2 groups"),
         ([good, [1.0, 2.0]], 'prompt "Tell two.": this is list'),
         ([good, GroupReward((1.0,), (None,))], "1 rewards for 2 completions"),
-        ([good, GroupReward((1.0, "five"), (None, None))], "a reward is str"),  # type: ignore[arg-type]
+        ([good, GroupReward((1.0, "5"), (None, None))], "a reward is str: give a number"),  # type: ignore[arg-type]
     ]
     for answer, message in cases:
         with pytest.raises(AdjudgeError, match=message):

@@ -11,8 +11,8 @@ from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.kinds import FILES
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.rows import Row
 from adjudge.rewards.run import record_run, run_of, runs_of
 
 LINES = [

@@ -7,10 +7,9 @@ import unicodedata
 import pytest
 
 from adjudge.rewards import visible
-from adjudge.rewards.check_reward import Check, CheckReward
-from adjudge.rewards.gates import FormatReward, LengthReward, RepetitionReward
-from adjudge.rewards.section_reward import section_after, section_of
-from adjudge.rewards.story_formulas import LengthWindow
+from adjudge.rewards.parts.check_reward import Check, CheckReward
+from adjudge.rewards.parts.gates import FormatReward, LengthReward, LengthWindow, RepetitionReward
+from adjudge.rewards.parts.section_reward import section_after, section_of
 from adjudge.rewards.visible import MOST_MARKS, in_a_line, readable
 from adjudge.rewards.words import count_words
 

@@ -11,7 +11,7 @@ import msgspec
 from adjudge.engine.completion import FinishReason
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.judges.tree_nodes import CONTENT, FORMAT, TREE
-from adjudge.rewards.verdict import Item, Verdict
+from adjudge.rewards.records.verdict import Item, Verdict
 
 TINY = "dummy:tiny-llama"
 SHORT = Sampling(max_tokens=6, temperature=1.0)

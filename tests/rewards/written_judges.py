@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from adjudge.engine.score import Reason
-from adjudge.rewards.judges.judge import Judge
+from adjudge.rewards.judges.judge import WINDOW, Judge
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict
+from adjudge.rewards.records.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict
 
 
 class WrittenJudge(Judge[Item, Verdict]):
@@ -47,7 +47,7 @@ class WrittenPairJudge(Judge[Pair, PairVerdict]):
     def key(self, subject: Pair) -> str:
         return f"{subject.prompt}\0{subject.a}\0{subject.b}"
 
-    def compare_iter(self, pairs: Any, window: int = 16) -> Iterator[PairVerdict]:
+    def compare_iter(self, pairs: Any, window: int = WINDOW) -> Iterator[PairVerdict]:
         return self.judge_iter(pairs, window)
 
     def _judge(self, subjects: Mapping[str, Pair]) -> Iterator[PairVerdict]:

@@ -15,7 +15,7 @@ import torch
 from transformers import TrainerCallback
 
 from adjudge.engine.models.sources import open_source, resolve
-from adjudge.rewards.group import Group
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.metrics import read_metrics

@@ -26,6 +26,7 @@ def test_where_stderr_is_no_terminal_a_run_says_now_and_then_how_far_it_is(
         for step in (2, 3, 4, 5, 6):
             state.global_step = step
             watch.on_log(None, state, None, {"loss": 0.5, "reward": step / 10, "learning_rate": 1e-3})
+            watch.on_step_end(None, state, None)
         watch.close()
         said.append(capsys.readouterr().err.splitlines())
     assert said == [

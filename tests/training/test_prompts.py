@@ -9,7 +9,7 @@ import pytest
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.dummy import tiny_tokenizer
 from adjudge.engine.text.tokenizer import Tokenizer
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.training.prompts import asked, dataset, read_prompts, shuffled, within
 from adjudge.training.recipe import Data
 from tests.jsonl import write_lines

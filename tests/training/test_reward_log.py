@@ -15,8 +15,8 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.engines.specification import EngineSpec
 from adjudge.rewards.guards.length_free import LengthFree
-from adjudge.rewards.specification import EngineSpec
 from adjudge.rewards.trainers.trl import for_trl
 from adjudge.training import reward_log
 from adjudge.training.metrics import append_metrics, read_metrics
@@ -144,7 +144,7 @@ def test_a_completion_is_kept_whatever_numbers_the_policy_gives_a_tool(tmp_path:
 
 
 def test_a_row_of_the_data_that_cannot_be_kept_is_named_before_the_run(tmp_path: Path) -> None:
-    from adjudge.rewards.rows import Row
+    from adjudge.rewards.records.rows import Row
 
     rows = (Row("line 1 of x", {"prompt": "a", "n": 1}), Row("line 2 of x", {"prompt": "a", "n": math.nan}))
     with pytest.raises(AdjudgeError, match='line 2 of x: column "n" holds nan'):

@@ -13,7 +13,7 @@ from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.sources import open_source, resolve
 from adjudge.engine.text.tokenizer import Tokenizer
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.training.prompts import read_prompts
 from adjudge.training.sft import train_sft
 from adjudge.training.sft_recipe import Response, Select

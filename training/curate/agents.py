@@ -17,7 +17,7 @@ from adjudge.engine.text.prompt import Prompt
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges import template
-from adjudge.rewards.judges.principle import checked
+from adjudge.rewards.judges.principle import checked_principles
 from adjudge.rewards.judges.template import Data
 from adjudge.training.stages import Read, Texts, Unusable, json_of, object_schema, text_schema
 
@@ -166,7 +166,7 @@ class Agents:
         if any(self._has_power(principle) for principle in principles if principle not in trusted):
             raise Unusable("special_token")
         try:
-            return checked(principles)
+            return checked_principles(principles)
         except AdjudgeError as error:  # none, a blank one, one twice
             raise Unusable("unusable_list") from error
 

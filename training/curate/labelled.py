@@ -9,9 +9,9 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import content_key
-from adjudge.rewards.rows import Row
-from adjudge.rewards.verdict import Item
-from adjudge.rewards.wire import item_of, label_of
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import Item
+from adjudge.rewards.records.wire import item_of, label_of
 from adjudge.training.prompts import plain
 
 

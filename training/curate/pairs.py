@@ -12,9 +12,9 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.judges.debate import DebateJudge
-from adjudge.rewards.rows import Row
-from adjudge.rewards.verdict import Item, Verdict
-from adjudge.rewards.wire import item_of, label_of
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import Item, Verdict
+from adjudge.rewards.records.wire import item_of, label_of
 from adjudge.training.stages import Passed, Unusable, grouped, passed, sifted, without_repeats
 
 

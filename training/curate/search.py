@@ -10,10 +10,10 @@ import msgspec
 
 from adjudge.engine.checking import at_least
 from adjudge.rewards.judges.principle import PrincipleJudge
-from adjudge.rewards.label_agreement import LabelAgreement, compare_labels
-from adjudge.rewards.verdict import Item, Verdict
+from adjudge.rewards.records.verdict import Item, Verdict
 from adjudge.training.chosen import chosen
 from adjudge.training.curate.agents import Agents, Case
+from adjudge.training.curate.label_agreement import LabelAgreement, compare_labels
 from adjudge.training.curate.labelled import Division
 from adjudge.training.stages import Drop, Unusable, passed
 

@@ -21,8 +21,8 @@ from adjudge.engine.models.reward_head import NAMES, RewardHead
 from adjudge.engine.models.sources import OpenModel
 from adjudge.engine.tokens import Tokens
 from adjudge.rewards.judges.scalar import ScalarJudge
-from adjudge.rewards.rows import Row
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import Item
 from adjudge.training.evaluator.fitting import Batch, Task, fit
 from adjudge.training.evaluator.packing import packed, padded
 from adjudge.training.evaluator.questions import WordingEngine

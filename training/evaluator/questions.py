@@ -19,7 +19,7 @@ from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.kinds import kind_of, prepare
 from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge, asked_about
 from adjudge.rewards.judges.pointwise import PointwiseJudge
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.training.evaluator.recipe import Asked, Scores
 from adjudge.training.evaluator.targets import expected, ratings_of, soft_target
 

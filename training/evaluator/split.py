@@ -12,8 +12,8 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.text.tokenizer import well_formed
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import Row, renamed
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.rows import Row, renamed
 from adjudge.training.evaluator.recipe import JudgedRows
 from adjudge.training.prompts import COLUMNS, fingerprint_of, plain
 from adjudge.training.terminal import counted

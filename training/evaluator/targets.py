@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.rows import Row, number_of
+from adjudge.rewards.records.rows import Row, number_of
 from adjudge.training.evaluator.recipe import Scores
 
 Scale = tuple[float, float]

@@ -43,7 +43,7 @@ def train(
         policy.tokenizer.padding_side = "right"
         task = open_task(policy)
         steps = optimiser.count(len(task.train))
-        for line in _plan(task, steps, optimiser.rows_per_step, begun.step):
+        for line in _plan(task, steps, optimiser.rows_per_step, begun):
             status(line)
         model = _adapted(recipe, task, start)
         micro = optimiser.at_once(count)
@@ -75,7 +75,7 @@ def train(
         return trained(trainer, watch, begun, recipe, metric=metric, begins=begins, finish=complete)
 
 
-def _plan(task: Task[Any], steps: int, each: int, begun: int) -> Iterator[str]:
+def _plan(task: Task[Any], steps: int, each: int, begun: Begun) -> Iterator[str]:
     """What is about to happen; where rows are learnt together, a step takes groups of them."""
     groups = [len(task.train), len(task.held_out)]
     together = task.rows != tuple(groups)
@@ -83,7 +83,8 @@ def _plan(task: Task[Any], steps: int, each: int, begun: int) -> Iterator[str]:
     rows = f"{counted(task.rows[0], 'row')}{train} to train on, {task.rows[1]}{held_out} held out"
     yield f"{rows}, {task.shortened} shortened"
     taken = counted(each, "group" if together else "row")
-    yield f"{counted(steps, 'step')} of {taken}" + f", from {begun} on" * bool(begun)
+    yield f"{counted(steps, 'step')} of {taken}"
+    yield from begun.where
 
 
 class _Trainer(Trainer):

@@ -13,8 +13,9 @@ from adjudge.engine.text.prompt import Prompt
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges import template
 from adjudge.rewards.judges.asking import SAMPLING, Mode
+from adjudge.rewards.judges.judge import WINDOW
 from adjudge.rewards.judges.pairwise import SCALE
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.verdict import Item
 from adjudge.training.evolve.judges import FOLDER, ContradictionJudge
 from adjudge.training.evolve.rationale import Rationale
 from adjudge.training.evolve.rule import inverted, rewritten, written_scores
@@ -28,9 +29,6 @@ PIPELINE = ("rule", "refine", "rule", "attack", "confidence")
 
 PUBLISHED = (0.9295, None, 0.8578, 0.7540, 0.6702)
 """Table 9: the share of its 800,000 rationales that the paper had left after each stage of that pipeline."""
-
-WINDOW = 256
-"""Rationales whose scores are read at a time."""
 
 
 class Filters:
@@ -105,7 +103,7 @@ class Filters:
                 yield place, Unusable("unparsable")
             else:
                 attacked[place] = Item(one.question[1], inverted(one))
-        for place, verdict in zip(attacked, self.judge.judge_iter(attacked.values(), WINDOW), strict=True):
+        for place, verdict in zip(attacked, self.judge.judge_iter(attacked.values()), strict=True):
             if verdict.score is None:
                 yield place, Unusable(verdict.abstained or "unparsable")
             else:

@@ -13,7 +13,7 @@ from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.comparing import ComparingJudge, Orders
 from adjudge.rewards.judges.judge import How, ItemJudge
 from adjudge.rewards.judges.pairwise import SCALE
-from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
+from adjudge.rewards.records.verdict import Item, Pair, Verdict
 
 FOLDER = Path(__file__).parent / "prompts"
 
@@ -77,9 +77,5 @@ class BetterJudge(ComparingJudge):
             if order in self.orders
         ]
 
-    def _conclude(self, pair: Pair, answers: Mapping[str, Answer], key: str, truncated: bool) -> PairVerdict:
-        given = [answers[order] for order in self.orders]
-        texts = tuple(text for answer in given for text in answer.analyses or ()) or None
-        verdict, better = self._choice([answer.scores[0] for answer in given], texts)
-        verdict = self._with_spreads(verdict, given)
-        return self._pair_verdict({QUALITY.name: verdict}, {QUALITY.name: better}, key, truncated)
+    def _names(self, order: str, aspect: Aspect) -> list[str]:
+        return [order]

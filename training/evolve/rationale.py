@@ -16,8 +16,8 @@ from adjudge.rewards.judges import template
 from adjudge.rewards.judges.aspects import SETS, Aspect
 from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge, texts_of_question
 from adjudge.rewards.judges.pointwise import PointwiseJudge
-from adjudge.rewards.rows import Row, id_of, number_of
-from adjudge.rewards.verdict import Pair
+from adjudge.rewards.records.rows import Row, id_of, number_of
+from adjudge.rewards.records.verdict import Pair
 from adjudge.training.stages import read_stage
 
 NEEDED_BY = "a rationale"

@@ -15,7 +15,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.judges.aspects import Aspect
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.training.evaluator.targets import nearest
 from adjudge.training.evolve.rationale import Rationale, Scored, score_of
 from adjudge.training.stages import grouped, read_stage

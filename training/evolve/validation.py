@@ -11,8 +11,8 @@ import msgspec
 from rich.table import Table
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.verdict import Item, Pair, PairVerdict, Verdict
-from adjudge.training.evolve.filters import PIPELINE, WINDOW
+from adjudge.rewards.records.verdict import Item, Pair, PairVerdict, Verdict
+from adjudge.training.evolve.filters import PIPELINE
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge
 from adjudge.training.evolve.rationale import Rationale
 from adjudge.training.stages import grouped
@@ -96,9 +96,9 @@ def validate(
         some = draw.sample(stage.kept, min(sample, len(stage.kept)))
         pairs = draw.sample(matches := stage.matches, min(sample, len(matches)))
         items = (Item(one.question[1], one.response) for one in some)
-        ratings = list(quality.judge_iter(items, WINDOW))
+        ratings = list(quality.judge_iter(items))
         sides = (Pair(one.response, other.response, one.question[1]) for one, other in pairs)
-        choices = list(better.compare_iter(sides, WINDOW))
+        choices = list(better.compare_iter(sides))
         verdicts: list[Verdict | PairVerdict] = [*ratings, *choices]
         rated = [verdict.score for verdict in ratings if verdict.score is not None]
         preferred = [verdict.preference for verdict in choices if verdict.preference is not None]

@@ -13,8 +13,8 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.imported import is_own, source_of
 from adjudge.rewards.judges.kinds import FILES
+from adjudge.rewards.records.rows import Row
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.rows import Row
 from adjudge.training.grpo.judges import Paying
 from adjudge.training.grpo.recipe import GrpoRecipe, batch_of
 from adjudge.training.prompts import Prompts, fingerprint, read_prompts

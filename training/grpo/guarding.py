@@ -14,7 +14,7 @@ from transformers.trainer_callback import ExportableState
 from adjudge.engine.errors import reason
 from adjudge.rewards.guards.guard import GuardTripped
 from adjudge.rewards.guards.guarded import Guarded, GuardedState
-from adjudge.rewards.trainers.processes import Outcome, share, values_of
+from adjudge.rewards.trainers.processes import Result, share, values_of
 
 log = logging.getLogger("adjudge")
 
@@ -53,7 +53,7 @@ class Guarding(TrainerCallback, ExportableState):
         """Have all processes log, save and end where a guard, which watches in the first, stops the run."""
         whole = state.global_step % self.iterations == 0 or state.global_step >= state.max_steps
         if self.guarded.stop_on and whole:
-            self.tripped = values_of(share(Outcome(self.guarded.tripped)))[0]
+            self.tripped = values_of(share(Result(self.guarded.tripped)))[0]
         if self.tripped is not None:
             control.should_log = control.should_save = control.should_training_stop = True
 

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from adjudge.engine.errors import RemoteError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.models.sources import OpenModel, resolve
-from adjudge.rewards.colocated import Colocated
-from adjudge.rewards.lending import PolicyWeights
-from adjudge.rewards.references import DynamicReference
+from adjudge.rewards.engines.colocated import Colocated
+from adjudge.rewards.engines.lending import PolicyWeights
+from adjudge.rewards.judge_rewards.references import DynamicReference
 from adjudge.rewards.reward import Reward
 from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.grpo.reward_recipe import RewardRecipe

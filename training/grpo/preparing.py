@@ -11,9 +11,9 @@ from typing import Any
 from transformers import TrainerCallback
 
 from adjudge.rewards.journal import AS_IT_WAS, Journal
-from adjudge.rewards.messages import Text
-from adjudge.rewards.references import DynamicReference, Referenced
-from adjudge.rewards.rows import Row
+from adjudge.rewards.judge_rewards.references import DynamicReference, Referenced
+from adjudge.rewards.records.messages import Text
+from adjudge.rewards.records.rows import Row
 from adjudge.rewards.trainers.processes import attempt, place_among_processes, share, values_of
 from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.progress import bar

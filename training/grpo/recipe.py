@@ -14,9 +14,9 @@ from adjudge.engine.sampling import Sampling
 from adjudge.rewards.guards.canary import read_canaries
 from adjudge.rewards.guards.guarded import Guarded, standard_guards
 from adjudge.rewards.imported import importable
-from adjudge.rewards.references import DynamicReference
+from adjudge.rewards.judge_rewards.references import DynamicReference
+from adjudge.rewards.records.rows import Row, number_of
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.rows import Row, number_of
 from adjudge.training.chosen import chosen
 from adjudge.training.evaluator.targets import nearest
 from adjudge.training.grpo.reward_recipe import RewardRecipe

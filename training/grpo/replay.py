@@ -15,9 +15,9 @@ import msgspec
 from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.score import PASSING, Reason
-from adjudge.rewards.guards.length_free import WITH_TREND
+from adjudge.rewards.engines.specification import EngineSpec, without_models
+from adjudge.rewards.parts.combining import WITH_TREND
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.specification import EngineSpec, without_models
 from adjudge.rewards.trainers.trl import TrlReward, for_trl
 from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.grpo.reward_recipe import RewardRecipe

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -11,24 +13,31 @@ from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.models.aliases import HOUSE, SMOLLM2
-from adjudge.rewards.accuracy_reward import AccuracyReward, peoples_score
-from adjudge.rewards.check_reward import Check, CheckReward
-from adjudge.rewards.engine_choice import EngineChoice
-from adjudge.rewards.function_reward import FunctionReward
-from adjudge.rewards.gates import FormatReward, LanguageReward, LengthReward, PatternReward, RepetitionReward
+from adjudge.rewards.engines.engine_choice import EngineChoice
+from adjudge.rewards.engines.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.imported import imported, is_own
-from adjudge.rewards.judge_reward import JudgeReward, Scale
-from adjudge.rewards.judged import check_row
+from adjudge.rewards.judge_rewards.judge_reward import JudgeReward, Scale
+from adjudge.rewards.judge_rewards.judged import check_prompts
+from adjudge.rewards.judge_rewards.references import DynamicReference, Reference, StaticReference
+from adjudge.rewards.judge_rewards.story_formulas import ComponentWeights
+from adjudge.rewards.judge_rewards.story_reward import Form, StoryReward
+from adjudge.rewards.judge_rewards.tournament_reward import TournamentReward
 from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.judges.kinds import kind_of, of_pairs, prepare, usual
-from adjudge.rewards.references import DynamicReference, Reference, StaticReference
+from adjudge.rewards.parts.accuracy_reward import AccuracyReward, peoples_score
+from adjudge.rewards.parts.check_reward import Check, CheckReward
+from adjudge.rewards.parts.function_reward import FunctionReward
+from adjudge.rewards.parts.gates import (
+    FormatReward,
+    LanguageReward,
+    LengthReward,
+    LengthWindow,
+    PatternReward,
+    RepetitionReward,
+)
+from adjudge.rewards.parts.section_reward import SectionReward
+from adjudge.rewards.records.rows import Row, empty
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.rows import Row
-from adjudge.rewards.section_reward import SectionReward
-from adjudge.rewards.specification import EngineSpec, JudgeSpec
-from adjudge.rewards.story_formulas import ComponentWeights, LengthWindow
-from adjudge.rewards.story_reward import Form, StoryReward
-from adjudge.rewards.tournament_reward import TournamentReward
 
 ALWAYS = ("prompts", "completions", "completion_ids")
 """What a function can always take, whatever columns the data have."""
@@ -91,8 +100,8 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
             return reward
         return SectionReward(reward, self.section, after=self.after)
 
-    def check(self, row: Row, engine: Engine) -> None:
-        """Raise AdjudgeError naming the row's place and the column where the data lack what this part reads of them.
+    def check(self, rows: Sequence[Row], engine: Engine) -> None:
+        """Raise AdjudgeError naming a row's place and the column where the data lack what this part reads of them.
 
         `engine` is that of parts which name none.
         """
@@ -154,13 +163,14 @@ class Judged(Part, frozen=True, kw_only=True):
         """The judge that compares texts for a part that names none, on its own model or `engine`."""
         return usual((self.engine or engine).model_name, self.options)
 
-    def check(self, row: Row, engine: Engine) -> None:
+    def check(self, rows: Sequence[Row], engine: Engine) -> None:
         """The reference, where the data have it, and the judge's columns."""
         kind = self._kind(engine)
         from_data = self.reference == "static" or (self.reference is None and self._compares(kind))
-        if from_data and not row.text("reference", "what responses are held against"):
-            raise AdjudgeError(f'{row.place}: "reference" is blank: give a text to hold responses against')
-        check_row(kind, row, self.options)
+        for row in rows if from_data else ():
+            if not row.text("reference", "what responses are held against"):
+                raise AdjudgeError(f'{row.place}: "reference" is blank: give a text to hold responses against')
+        check_prompts(kind, rows, self.options)
 
     def opened(self, engine: Engine) -> EngineFace | None:
         """The engine of its judge, open; None for the policy's own weights. `engine` is that of parts which name none.
@@ -270,9 +280,9 @@ class AccuracyPart(Part, frozen=True, tag="accuracy", kw_only=True):
         """The names of what it is made of."""
         return ("error", *(f"score/{column}" for column in self.columns))
 
-    def check(self, row: Row, engine: Engine) -> None:
+    def check(self, rows: Sequence[Row], engine: Engine) -> None:
         """People's scores."""
-        for column in self.columns:
+        for row, column in product(rows, self.columns):
             peoples_score(row.columns.get(column), f'{row.place}: "{column}"')
 
     def _reward(self, surroundings: Surroundings) -> Reward:
@@ -359,13 +369,15 @@ class FunctionPart(Part, frozen=True, tag="function", kw_only=True):
         """What it calls of the user's own making."""
         return self.function
 
-    def check(self, row: Row, engine: Engine) -> None:
+    def check(self, rows: Sequence[Row], engine: Engine) -> None:
         """What the function must have; what is null is there, but for an id and a reference, which a group may lack."""
-        lacking = {name for name in ("id", "reference") if row.columns.get(name) in (None, "")}
-        try:
-            self._made().check({*ALWAYS, *row.columns} - {"prompt", *lacking})
-        except AdjudgeError as error:
-            raise AdjudgeError(f"{row.place}: {error}") from error
+        made = self._made()
+        for row in rows:
+            lacking = {name for name in ("id", "reference") if empty(row.columns.get(name))}
+            try:
+                made.check({*ALWAYS, *row.columns} - {"prompt", *lacking})
+            except AdjudgeError as error:
+                raise AdjudgeError(f"{row.place}: {error}") from error
 
     def _reward(self, surroundings: Surroundings) -> Reward:
         return self._made()

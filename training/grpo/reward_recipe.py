@@ -12,14 +12,14 @@ from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.rewards.combining import Product, WeightedSum
-from adjudge.rewards.gated import Gated
-from adjudge.rewards.guards.length_free import LENGTH, TREND, WITH_TREND, LengthFree
-from adjudge.rewards.lending import POLICY
-from adjudge.rewards.references import DynamicReference
+from adjudge.rewards.engines.lending import POLICY
+from adjudge.rewards.engines.specification import EngineSpec
+from adjudge.rewards.guards.length_free import LengthFree
+from adjudge.rewards.judge_rewards.references import DynamicReference
+from adjudge.rewards.parts.combining import LENGTH, TREND, WITH_TREND, Product, WeightedSum
+from adjudge.rewards.parts.gated import Gated
+from adjudge.rewards.records.rows import Row
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.rows import Row
-from adjudge.rewards.specification import EngineSpec
 from adjudge.training.grpo.reward_parts import (
     AccuracyPart,
     AnyPart,
@@ -165,8 +165,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def check(self, rows: Sequence[Row]) -> None:
         """Raise AdjudgeError naming the first row without what a part reads of the data, and the column."""
         for part in (*self.parts.values(), *self.gates.values()):
-            for row in rows:
-                part.check(row, self.engine)
+            part.check(rows, self.engine)
 
     def sleeps(self, gpus: int) -> bool:
         """Whether engines sleep between calls, where the policy trains on so many GPUs of this machine (0: on CPU)."""

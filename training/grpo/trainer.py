@@ -209,8 +209,7 @@ def _plan(recipe: GrpoRecipe, prompts: Prompts, batch: Batch, steps: int, begun:
     processes = "1 process" if batch.processes == 1 else f"{batch.processes} processes"
     times = f", {batch.accumulate} times" if batch.accumulate > 1 else ""
     yield f"{counted(steps, 'step')} of {step}: {batch.micro} at once{times}, in {processes}"
-    if begun.checkpoint is not None:
-        yield f"continuing after step {begun.step}"
+    yield from begun.where
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.sources import ModelSource
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.engine.text.tokenizer import well_formed
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.training.house.texts import FEWEST, beside_of, joined, story_of
 from adjudge.training.stages import Passed, Texts, Unusable, passed, sifted
 from adjudge.training.writing.passages import sentences

@@ -14,7 +14,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import Aspect
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.training.evaluator.split import place_of
 from adjudge.training.house.disturbances import DISTURBANCES, HARD
 from adjudge.training.house.hostile import HOSTILE, with_verdict

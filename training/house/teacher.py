@@ -16,7 +16,7 @@ import msgspec
 
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges.pointwise import PointwiseJudge
-from adjudge.rewards.verdict import Item, Verdict
+from adjudge.rewards.records.verdict import Item, Verdict
 from adjudge.training.bare_model import BareModel
 from adjudge.training.house.continuations import Continuation
 from adjudge.training.house.rows import BEST

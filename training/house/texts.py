@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import Row, lines_of
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.rows import Row, lines_of
 from adjudge.training.house.recipe import TextFile
 from adjudge.training.writing.passages import sentences
 

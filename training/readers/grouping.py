@@ -14,7 +14,7 @@ from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import PERSE, Aspect
 from adjudge.rewards.judges.personal import checked_k
-from adjudge.rewards.verdict import Comparison, Item, Pair, Review
+from adjudge.rewards.records.verdict import Comparison, Item, Pair, Review
 from adjudge.training.readers.questions import ChoiceQuestion, Question, RatingQuestion, within_budget
 from adjudge.training.readers.reviews import PlotChoice, PlotReview
 from adjudge.training.stages import Passed, grouped, sifted, without_repeats

@@ -21,9 +21,9 @@ from adjudge.rewards.judges.personal import (
     texts_of_choice,
     texts_of_rating,
 )
-from adjudge.rewards.rows import Row
-from adjudge.rewards.verdict import Comparison, Item, Pair, Review
-from adjudge.rewards.wire import item_of, pair_of
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import Comparison, Item, Pair, Review
+from adjudge.rewards.records.wire import item_of, pair_of
 from adjudge.rewards.words import count_words, shortened
 from adjudge.training.readers.reviews import NEEDED_BY, score_of
 from adjudge.training.stages import read_stage

@@ -10,7 +10,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import Aspect
-from adjudge.rewards.rows import Row, id_of, number_of
+from adjudge.rewards.records.rows import Row, id_of, number_of
 from adjudge.training.stages import read_stage
 
 NEEDED_BY = "a reader's review"

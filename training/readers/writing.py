@@ -12,7 +12,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.prompt import Prompt
 from adjudge.rewards.judges import template
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.rewards.words import count_words
 from adjudge.training.readers.names import likely_names, read_names, rename
 from adjudge.training.readers.reviews import NEEDED_BY

@@ -10,7 +10,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.tokenizer import well_formed
-from adjudge.rewards.row_files import read_rows
+from adjudge.rewards.records.row_files import read_rows
 
 SUFFIXES = (".txt", ".md", ".jsonl")
 

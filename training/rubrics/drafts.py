@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.judges.rubric import Criterion, Level, Rubric
 from adjudge.rewards.judges.rubric_scoring import TOTAL, marks_of, written
+from adjudge.rewards.records.rubric import Criterion, Level, Rubric
 from adjudge.training.stages import Unusable, json_of, object_schema, text_schema
 
 CONTENT, WRITING = 7, 3

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from adjudge.rewards.judges.rubric import Rubric
 from adjudge.rewards.judges.rubric_scoring import TOTAL, Form
+from adjudge.rewards.records.rubric import Rubric
 from adjudge.training.rubrics.drafts import rubric_record
 
 ALPHA = 0.15

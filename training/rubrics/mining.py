@@ -17,10 +17,10 @@ from adjudge.engine.score import LEAST_MASS
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges import template
 from adjudge.rewards.judges.published_rubrics import SIX
-from adjudge.rewards.judges.rubric import Rubric
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.judges.rubric_scoring import Form
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.rubric import Rubric
+from adjudge.rewards.records.verdict import Item
 from adjudge.training.attrition import Count
 from adjudge.training.rubrics.corpus import cut
 from adjudge.training.rubrics.drafts import SCHEMA, rubric_record

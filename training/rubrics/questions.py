@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.rows import Row, id_of
+from adjudge.rewards.records.rows import Row, id_of
 from adjudge.training.rubrics.corpus import Page
 from adjudge.training.stages import read_stage
 

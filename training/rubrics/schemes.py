@@ -14,10 +14,10 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import LEAST_MASS
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.judges.rubric import Rubric
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.judges.rubric_scoring import Form, Scheme, marks_of
-from adjudge.rewards.verdict import Item, RubricVerdict, Verdict
+from adjudge.rewards.records.rubric import Rubric
+from adjudge.rewards.records.verdict import Item, RubricVerdict, Verdict
 from adjudge.training.stages import passed
 
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from adjudge.rewards.judges.retrieval import Embed, Index
-from adjudge.rewards.verdict import Example
+from adjudge.rewards.records.verdict import Example
 from adjudge.rewards.words import ALONE
 from adjudge.training.rubrics.corpus import Page
 

@@ -17,7 +17,7 @@ from adjudge.engine.score import LEAST_MASS, Score
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Message, Prompt
 from adjudge.rewards.judges import template
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.rewards.words import count_words
 from adjudge.training.stages import Passed, Texts, Unusable, json_of, object_schema, passed
 from adjudge.training.writing.disturbances import FOLDER

@@ -17,7 +17,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.prompt import Prompt
 from adjudge.rewards.judges import template
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.training.chosen import chosen
 from adjudge.training.stages import Passed, Texts, Unusable, passed
 from adjudge.training.writing.passages import Language, Unit, language_of, passages_of

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, get_args
 
-from adjudge.rewards.verdict import WritingTask
+from adjudge.rewards.records.verdict import WritingTask
 from adjudge.rewards.words import count_words
 from adjudge.training.chosen import chosen
 from adjudge.training.stages import Passed, Unusable, passed

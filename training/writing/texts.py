@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.rewards.rows import Row, encodable, id_of
+from adjudge.rewards.records.rows import Row, encodable, id_of
 
 COLUMNS = ("response", "text", "story")
 """Where a row's text may stand; the first that is there counts."""

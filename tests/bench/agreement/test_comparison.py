@@ -25,7 +25,7 @@ from adjudge.bench.agreement.protocols import PARTNERS, fitting, partners_lines
 from adjudge.bench.agreement.resampling import Bootstrap, wilson
 from adjudge.bench.agreement.systems import system_level
 from adjudge.rewards.judges.ensemble import EnsembleAspect, EnsembleVerdict
-from adjudge.rewards.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict
+from adjudge.rewards.records.verdict import AspectVerdict, Item, Pair, PairVerdict, Part, Verdict
 
 FEW = Bootstrap(draws=100)
 

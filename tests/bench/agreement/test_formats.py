@@ -14,7 +14,7 @@ from adjudge.bench.agreement.dataset import drawn, judged_row
 from adjudge.bench.agreement.formats import FORMATS, load
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.kinds import KINDS, prepare
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from tests.jsonl import write_lines
 
 HANNA_ROW = {"Story ID": 0, "Prompt": "A ship.", "Human": "h", "Story": "It sank.", "Model": "GPT"} | dict.fromkeys(
@@ -250,6 +250,16 @@ def test_our_own_rows_and_labels_are_read_and_a_scale_may_be_given(tmp_path: Pat
         [write_lines(tmp_path / "e.jsonl", {"prompt": "P", "story_a": "A", "story_b": "B", "expected": "tie"})]
     )
     assert pairs.rows[0].preferred == 0.5
+
+
+def test_scores_of_which_the_lowest_is_the_best_are_turned_round(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "response": f"r{n}", "scores": {"style": [n, 6]}} for n in (1, 2, 6)]
+    write_lines(tmp_path / "grades.jsonl", *rows)
+    found = load([tmp_path / "grades.jsonl"], scale=(6.0, 1.0))
+    assert found.scale == (1.0, 6.0)
+    assert [row.scores for row in found.rows] == [{"style": (6, 1)}, {"style": (5, 1)}, {"style": (1, 1)}]
+    with pytest.raises(AdjudgeError, match='"style" is 6, outside the scale of grades, 1 to 5'):
+        load([tmp_path / "grades.jsonl"], scale=(5.0, 1.0))
 
 
 def test_scores_by_aspect_may_stand_in_a_cell_of_a_table(tmp_path: Path) -> None:

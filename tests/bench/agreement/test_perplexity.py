@@ -9,7 +9,7 @@ import pytest
 from adjudge.bench.agreement.dataset import OVERALL, DataSet, RatedPair, RatedText
 from adjudge.bench.agreement.perplexity import likelihood_choices, likelihood_scores, likelihoods
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.verdict import Item, Pair
+from adjudge.rewards.records.verdict import Item, Pair
 from adjudge.training.bare_model import BareModel
 
 TINY = "dummy:tiny-llama"

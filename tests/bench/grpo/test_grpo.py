@@ -28,8 +28,8 @@ from adjudge.cli import app
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.group import Group
 from adjudge.rewards.judges.aspects import parse_aspects
+from adjudge.rewards.records.group import Group
 from tests.engine.http.serving import served
 from tests.training.runs import Vowels
 

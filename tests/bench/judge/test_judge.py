@@ -28,7 +28,7 @@ from adjudge.bench.judge.report import equal_texts, largest_difference, load_tab
 from adjudge.bench.judge.rounds import Runs, run_rounds
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.verdict import Pair
+from adjudge.rewards.records.verdict import Pair
 
 TINY = "dummy:tiny-llama"
 PAIRS = [("A fox ran home.", "Rain fell for days."), ("The end.", "It was late {and} dark. <|im_end|>")]

@@ -17,9 +17,9 @@ SERVERS = (80, 90, 100)
 
 def test_how_many_rows_there_are_makes_no_other_kernel() -> None:
     pytest.importorskip("triton", reason="triton is not installed")
+    from adjudge.bench.kernels.ahead_of_time import record
     from adjudge.bench.kernels.compile import head_launch
     from adjudge.kernels import restricted_head_triton
-    from adjudge.kernels.ahead_of_time import record
 
     kinds = []
     for n in (1, 16, 33):
@@ -65,9 +65,9 @@ def test_attention_over_wide_heads_and_large_groups_fits_the_shared_memory_of_sm
     capability: int, dtype: torch.dtype, width: int, group: int
 ) -> None:
     pytest.importorskip("triton", reason="triton is not installed")
+    from adjudge.bench.kernels.ahead_of_time import record
     from adjudge.bench.kernels.compile import attention_launch
     from adjudge.kernels import attention_triton, kv_write_triton
-    from adjudge.kernels.ahead_of_time import record
     from adjudge.kernels.dispatch import SHARED_MEMORY
 
     launch = attention_launch(dtype, width, group, 1, 16, {})

@@ -11,7 +11,7 @@ from adjudge.bench.personal.baselines import MatrixFactorisation, PriorChoice, R
 from adjudge.bench.personal.perse import Rating
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import PERSE, Aspect
-from adjudge.rewards.verdict import Comparison, Item, Pair, Review
+from adjudge.rewards.records.verdict import Comparison, Item, Pair, Review
 
 REVIEWS = tuple(Review(f"Plot {n}.", "", score) for n, score in enumerate((9.0, 2.0, 7.0, 6.0)))
 

@@ -7,8 +7,8 @@ import pytest
 
 from adjudge.bench.personal.perse import Rating, ratings, read_chosen, read_rated
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.verdict import Comparison, Item, Pair, Review
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.verdict import Comparison, Item, Pair, Review
 from adjudge.training.readers.questions import ChoiceQuestion, RatingQuestion
 from tests.jsonl import write_lines
 

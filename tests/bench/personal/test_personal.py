@@ -12,7 +12,7 @@ from adjudge.bench.personal.personal import CORRELATIONS, StudyLine, choices_lin
 from adjudge.engine.engine import Engine
 from adjudge.rewards.judges.aspects import PERSE
 from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
-from adjudge.rewards.verdict import Comparison, Item, Pair, Review, Verdict
+from adjudge.rewards.records.verdict import Comparison, Item, Pair, Review, Verdict
 from adjudge.training.readers.questions import ChoiceQuestion, RatingQuestion
 
 RATED = [

@@ -13,7 +13,7 @@ from adjudge.engine.models.dummy import tiny_tokenizer
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.training.prompts import asked, read_by_policy
 from adjudge.training.recipe import Data
 

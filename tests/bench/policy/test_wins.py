@@ -26,8 +26,8 @@ from adjudge.bench.policy.texts import Opening, Text, opening_of
 from adjudge.bench.policy.wins import HUMAN, PolicyResult, Spread, Wins, human_result, result_of, wins_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
-from adjudge.rewards.rows import Row
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import Item
 from tests.rewards.written_judges import WrittenJudge, WrittenPairJudge
 
 ROWS = [

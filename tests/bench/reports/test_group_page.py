@@ -8,7 +8,7 @@ import pytest
 from adjudge.bench.reports.group_page import members_of, render_groups
 from adjudge.bench.reports.groups import GroupRow, group_lines, summarise_groups
 from adjudge.bench.reports.run_cost import RunCost
-from adjudge.rewards.group import Group, GroupVerdict, Outcome
+from adjudge.rewards.records.group import Group, GroupVerdict, Outcome
 from tests.bench.reports.parsed_page import HOSTILE, Page
 
 

@@ -7,7 +7,7 @@ import msgspec
 from adjudge.bench.reports.item_page import bins_of, lines_of, render_items, scale_of
 from adjudge.bench.reports.items import ItemRow, summarise_items
 from adjudge.bench.reports.run_cost import RunCost
-from adjudge.rewards.verdict import Item, Part, Verdict
+from adjudge.rewards.records.verdict import Item, Part, Verdict
 from tests.bench.reports.parsed_page import HOSTILE, Page
 
 TREE = {

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from adjudge.bench.reports.items import ItemRow, item_lines, item_table, summarise_items
 from adjudge.bench.reports.run_cost import RunCost
-from adjudge.rewards.verdict import Item, Part, Verdict
+from adjudge.rewards.records.verdict import Item, Part, Verdict
 
 NAMES = ("relevance", "coherence", "\x1b[2Jwit")
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from adjudge.bench.reports.labels import label_lines
-from adjudge.rewards.verdict import Verdict
+from adjudge.rewards.records.verdict import Verdict
 
 
 def verdicts(*scores: float | None) -> list[Verdict]:

@@ -15,10 +15,10 @@ from adjudge.bench.reports.length import (
     length_of_items,
     length_of_pairs,
 )
-from adjudge.rewards.group import Group, GroupVerdict
+from adjudge.rewards.guards.length_trend import length_trend
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.length_trend import length_trend
-from adjudge.rewards.verdict import Item, Verdict
+from adjudge.rewards.records.group import Group, GroupVerdict
+from adjudge.rewards.records.verdict import Item, Verdict
 
 
 def noisy(slope: float, count: int = 40) -> list[tuple[float, float]]:
@@ -71,6 +71,12 @@ def test_one_text_of_another_length_than_all_others_is_said_to_decide() -> None:
         r": one text, 17\d,\d{3} characters longer than the mean, decides this: leave", length_line(effect)
     )
     assert length_effect("score", [points[:-1]]).direction == "longer"
+
+
+def test_in_groups_of_two_one_text_of_another_length_decides_as_well() -> None:
+    pairs = [[(x, y), (x + 100, y + 0.1)] for x, y in noisy(0.5)]
+    assert length_effect("strength", pairs).outlier is None
+    assert length_effect("strength", [*pairs, [(400.0, 1.0), (90_000.0, 4.0)]]).outlier is not None
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from adjudge.bench.words import percent
 from adjudge.engine.score import Reason
 from adjudge.rewards.judges.aspects import HANNA
 from adjudge.rewards.judges.preference import debiased, sigmoid
-from adjudge.rewards.verdict import AspectVerdict, Pair, PairVerdict
+from adjudge.rewards.records.verdict import AspectVerdict, Pair, PairVerdict
 from adjudge.rewards.visible import visible
 from tests.bench.reports.parsed_page import HOSTILE, Page
 

@@ -17,8 +17,8 @@ from adjudge.bench.tree.analyses import (
 from adjudge.bench.tree.figures import FLUCTUATION
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.tree_weights import Weights
-from adjudge.rewards.rows import Row
-from adjudge.rewards.verdict import Part, Verdict
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import Part, Verdict
 
 
 def judged(score: float | None, content: float | None = None, **columns: Any) -> Judged:

@@ -9,9 +9,9 @@ import pytest
 from adjudge.bench.samples import howtobench_outputs, howtobench_systems
 from adjudge.bench.tree.howtobench import SYSTEMS, TABLE_4, items_of
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.rows import Row
-from adjudge.rewards.wire import item_of
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.wire import item_of
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data" / "howtobench"
 OURS: dict[str, Any] = {

@@ -116,9 +116,30 @@ def scheduler_of(count: int, clock: Callable[[], float], deadline: Callable[[int
     return scheduler
 
 
+def step_of(scheduler: Scheduler, tokens: int, finishes: bool = True) -> Step:
+    finished = [(Request((1,), keep=0), 0)] * finishes
+    return Step(scheduler.cache, token_ids=[0] * tokens, finished=finished)
+
+
+def test_steps_that_finish_nothing_are_timed_with_the_next_that_does() -> None:
+    scheduler = scheduler_of(1, lambda: 0.0, lambda _: math.inf)
+    for _ in range(3):
+        scheduler.took(step_of(scheduler, 512, finishes=False), 0.001)  # a GPU's work is launched, not waited for
+        assert not scheduler._pace
+    scheduler.took(step_of(scheduler, 100), 1636 * TOKEN - 0.003)
+    assert scheduler._pace == pytest.approx(TOKEN)
+    for gone in (scheduler.abort, lambda: scheduler.cancel([]), scheduler.schedule):  # with it goes what was not told
+        scheduler.took(step_of(scheduler, 512, finishes=False), 0.001)
+        gone()
+        scheduler.took(step_of(scheduler, 10), 10 * TOKEN)
+        assert scheduler._pace == pytest.approx(TOKEN)
+    scheduler.took(step_of(scheduler, 256), 256 * TOKEN / 2)
+    assert scheduler._pace == pytest.approx(TOKEN / 2)
+
+
 def test_a_step_does_not_look_through_the_queue_for_deadlines() -> None:
     scheduler = scheduler_of(500, lambda: 0.0, lambda n: 10.0 + n)
-    scheduler.took(Step(scheduler.cache, token_ids=[0] * 256), 256 * TOKEN)
+    scheduler.took(step_of(scheduler, 256), 256 * TOKEN)
     assert scheduler._pace
     scheduler._waiting = queue = Queue(scheduler._waiting)
     for _ in range(20):
@@ -176,7 +197,7 @@ def test_answered_requests_are_let_go_of_long_before_their_deadlines() -> None:
 @pytest.mark.parametrize(("budget", "least"), [(100, 64), (512, 64), (8192, 512)])
 def test_however_short_a_deadline_steps_keep_a_share_of_their_budget(budget: int, least: int) -> None:
     scheduler = Scheduler(RadixCache(BlockPool(4096, 16)), budget, clock=lambda: 0.0)
-    scheduler.took(Step(scheduler.cache, token_ids=[0] * 256), 256 * TOKEN)
+    scheduler.took(step_of(scheduler, 256), 256 * TOKEN)
     scheduler.add(*(Request((n,) * 32, keep=0) for n in range(budget)))
     scheduler.add(Request((0, 0), keep=0, deadline=TOKEN / 2, priority=9))
     step = scheduler.schedule()

@@ -134,6 +134,14 @@ def test_hidden_states_are_those_of_one_engine_to_the_bit(cluster: ClusterEngine
         cluster.reward(PROMPTS[:1])
 
 
+def test_a_plain_string_is_sent_with_the_token_that_its_tokenizer_ends_a_text_with(
+    cluster: ClusterEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster.tokenizer, "_end", (258,))
+    ended, whole = cluster.embed(["ab", [97, 98, 258]])
+    assert np.array_equal(ended.values, whole.values) and ended.prompt_tokens == 3
+
+
 def test_a_reward_model_can_be_a_replica_and_hands_out_its_head(tmp_path: Path) -> None:
     save_reward_model(tmp_path / "first")
     save_reward_model(tmp_path / "second", seed=1)

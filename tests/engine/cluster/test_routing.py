@@ -18,8 +18,8 @@ from adjudge.engine.kv_cache.blocks import BlockPool
 from adjudge.engine.kv_cache.radix import RadixCache
 from adjudge.engine.tokens import Tokens
 from adjudge.rewards.judges.pairwise import PairwiseJudge
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.wire import pair_of
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.wire import pair_of
 from tests.engine.tries import prefixes, sequences
 
 PAIRS = Path(__file__).parents[3] / "examples/pairs.jsonl"

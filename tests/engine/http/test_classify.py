@@ -16,7 +16,7 @@ from adjudge.engine.errors import RemoteError
 from adjudge.engine.remote.remote_engine import RemoteEngine
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.scalar import ScalarJudge
-from adjudge.rewards.verdict import Item, Pair
+from adjudge.rewards.records.verdict import Item, Pair
 from tests.engine.http.serving import MODEL, Served, error_of, served
 from tests.engine.reward_models import change_before_first_step, save_reward_model, save_two_adapters
 
@@ -51,6 +51,12 @@ def classified(site: Served, **body: Any) -> dict[str, Any]:
     assert response.status_code == 200, response.text
     answer: dict[str, Any] = response.json()
     return answer
+
+
+def test_a_text_ends_as_the_models_tokenizer_ends_it(judged: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    [ended] = classified(judged, input=[65, 66, 258])["data"]
+    monkeypatch.setattr(judged.engine.face.tokenizer, "_end", (258,))
+    assert classified(judged, input="AB")["data"] == [ended]
 
 
 def test_rewards_are_the_engines_own_in_vllms_form(judged: Served) -> None:

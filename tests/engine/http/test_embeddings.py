@@ -37,6 +37,13 @@ def test_openais_client_reads_the_engines_hidden_states(site: Served, client: op
     assert np.array_equal(np.array(alone.data[0].embedding, np.float32), expected[1])
 
 
+def test_a_text_ends_as_the_models_tokenizer_ends_it(site: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = embedded(site, input=[[65, 66, 258]])
+    monkeypatch.setattr(site.engine.face.tokenizer, "_end", (258,))
+    assert np.array_equal(embedded(site, input="AB"), expected)
+    assert np.array_equal(embedded(site, input=[65, 66, 258]), expected)
+
+
 def test_token_ids_are_read_as_they_are(site: Served) -> None:
     expected = [embedding.values for embedding in site.engine.face.embed([[65, 66], [257, 65]])]
     assert np.array_equal(embedded(site, input=[[65, 66], [257, 65]]), expected)

@@ -20,11 +20,11 @@ from adjudge.rewards.judges.debate import DebateJudge
 from adjudge.rewards.judges.kinds import KINDS, prepare
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.retrieval import Index
-from adjudge.rewards.judges.rubric import Criterion, Level, Rubric
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.judges.tree import TreeJudge
-from adjudge.rewards.rows import Row
-from adjudge.rewards.verdict import Example, Item, Pair
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.rubric import Criterion, Level, Rubric
+from adjudge.rewards.records.verdict import Example, Item, Pair
 from tests.engine.http.serving import MODEL, Served, served, wait_until_idle
 from tests.engine.text.schemas import IMPOSSIBLE
 from tests.engine.tiny import plain_prompts

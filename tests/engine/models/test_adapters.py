@@ -15,7 +15,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported
 from adjudge.engine.models.adapters import attach, read_adapter
 from adjudge.rewards.judges.pairwise import PairwiseJudge
-from adjudge.rewards.verdict import Pair
+from adjudge.rewards.records.verdict import Pair
 from tests.engine.adapted import (
     EMBEDDING,
     LABELS,

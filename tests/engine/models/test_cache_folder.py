@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.cache_folder import Manifest, build, cache_root, entries, find
 
-MANIFEST = Manifest("m", "m.gguf", "0" * 64, "f" * 64, 1)
+MANIFEST = Manifest("m", "m.gguf", "0" * 64)
 
 # Makes an entry in two halves; between them it waits for a line on its standard input.
 SLOW = """
@@ -25,7 +26,7 @@ def make(folder):
     print("making", flush=True)
     sys.stdin.readline()
     (folder / "weights").write_bytes(b"whole")
-    return Manifest("m", "m.gguf", "0", "f", 1)
+    return Manifest("m", "m.gguf", "0")
 
 build("key", make, lambda line: print("waiting", flush=True))
 print("done", flush=True)
@@ -87,6 +88,13 @@ def test_an_entry_is_made_once(cache: Path) -> None:
 
 def refuse_status(line: str) -> None:
     raise AssertionError(line)
+
+
+def test_an_entry_whose_manifest_tells_more_is_not_made_again(cache: Path) -> None:
+    manifest = build("key", make, refuse_status) / "adjudge.json"
+    told = json.loads(manifest.read_text()) | {"fingerprint": "f" * 64, "converter": 1}  # as it did once
+    manifest.write_text(json.dumps(told))
+    assert build("key", refuse, refuse_status) == manifest.parent
 
 
 @pytest.mark.parametrize("damage", ["short", "gone", "manifest gone", "manifest damaged"])

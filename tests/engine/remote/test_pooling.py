@@ -14,7 +14,7 @@ from adjudge.engine.errors import RemoteError
 from adjudge.rewards.judges.debate import DebateJudge
 from adjudge.rewards.judges.retrieval import EngineEmbedder, Index
 from adjudge.rewards.judges.scalar import ScalarJudge
-from adjudge.rewards.verdict import Example, Item
+from adjudge.rewards.records.verdict import Example, Item
 from tests.engine.remote.conftest import Open
 from tests.engine.remote.peer import KINDS, breaks_off, hangs, says
 
@@ -40,6 +40,19 @@ def test_embeddings_of_every_server_point_where_the_engines_do(open_remote: Open
         np.testing.assert_allclose(embedding.values * scale, expected.values, rtol=1e-6 if kind == "sglang" else 0)
     assert len(server.bodies) == (1 if kind == "adjudge" else 4)  # equal prompts are asked for once
     assert all(isinstance(tokens, list) for body in server.bodies for tokens in body["input"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_plain_string_is_sent_with_the_token_that_its_tokenizer_ends_a_text_with(
+    open_remote: Open, judging: Engine, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote, server = open_remote(kind, served=judging)
+    monkeypatch.setattr(remote.tokenizer, "_end", (258,))
+    remote.embed(["ab"])
+    if kind != "openai":
+        remote.reward(["ab"])
+    asked = [tokens for body in server.bodies for tokens in body.get("input") or body["input_ids"]]
+    assert asked == [[97, 98, 258]] * (1 if kind == "openai" else 2)
 
 
 @pytest.mark.parametrize("kind", ["adjudge", "vllm", "sglang"])

@@ -24,7 +24,7 @@ from adjudge.engine.remote.remote_engine import RemoteEngine
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Message, Prompt, Segment
 from adjudge.rewards.judges.pairwise import PairwiseJudge
-from adjudge.rewards.verdict import Pair
+from adjudge.rewards.records.verdict import Pair
 from tests.engine.tiny import plain_prompts
 
 MODEL = "smollm2-135m"

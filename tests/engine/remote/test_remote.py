@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from tokenizers import AddedToken
 
 from adjudge import Labels, PairwiseJudge, RemoteEngine
 from adjudge.engine.batching.call import Call
@@ -16,12 +18,13 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.face import Stats
 from adjudge.engine.models.dummy import tiny_tokenizer
+from adjudge.engine.models.sources import open_source, resolve
 from adjudge.engine.remote.protocols import Reading, bounded
 from adjudge.engine.remote.questions import ReadJob
 from adjudge.engine.text.labels import LabelSet, Read, Spelling
-from adjudge.engine.text.tokenizer import Tokenizer
+from adjudge.engine.text.tokenizer import LATER, Tokenizer
 from adjudge.rewards.judges.aspects import HANNA
-from adjudge.rewards.verdict import Pair
+from adjudge.rewards.records.verdict import Pair
 from tests.engine.remote.conftest import VARIED, Open
 from tests.engine.remote.peer import KINDS
 from tests.engine.tiny import DIGITS, TINY
@@ -252,6 +255,21 @@ def test_a_tokenizer_that_is_named_is_part_of_what_the_model_is(open_remote: Ope
     given: list[dict[str, Any]] = [{}, {"tokenizer": tiny_tokenizer()}, {"tokenizer": worded}, {"tokenizer": TINY}]
     none, named, other, again = (open_remote("adjudge", **options)[0].fingerprint for options in given)
     assert len({none, named, other}) == 3 and again == named
+
+
+def test_answers_in_tokens_that_were_others_before_are_kept_apart_here_as_where_the_model_runs(
+    open_remote: Open, tmp_path: Path
+) -> None:
+    opened = open_source(resolve(TINY), dtype=torch.float32)
+    opened.tokenizer.backend_tokenizer.add_tokens([AddedToken("    ", special=False)])  # of an indented line
+    opened.model.save_pretrained(tmp_path)
+    opened.tokenizer.save_pretrained(tmp_path)
+    own = Engine(str(tmp_path), kv_cache_gb=0.05)
+    weights = resolve(str(tmp_path)).fingerprint
+    assert own.fingerprint == f"{weights}{LATER}"
+    cards: list[dict[str, Any]] = [{}, {"fingerprint": weights}]  # the second is that of an older server
+    for card in cards:
+        assert open_remote("adjudge", served=own, peer={"card": card})[0].fingerprint == own.fingerprint
 
 
 def test_statistics_count_what_was_asked_and_what_was_computed(open_remote: Open, engine: Engine) -> None:

@@ -10,7 +10,11 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import PromptError, RemoteError
+from adjudge.engine.remote.completions import Choice, OpenAIProtocol
+from adjudge.engine.sampling import Sampling
+from adjudge.engine.text.tokenizer import Tokenizer
 from tests.engine.remote.conftest import VARIED, Open
+from tests.engine.text.tokenizers import worded_tokenizer
 from tests.engine.tiny import DIGITS
 
 
@@ -163,6 +167,13 @@ def test_a_plain_servers_texts_have_the_tokens_they_have_here(open_remote: Open,
     assert text.text == own.text
     assert text.token_ids == engine.tokenizer.encode(own.text, False)
     assert math.isnan(text.logprob)
+
+
+def test_a_plain_servers_texts_go_on_from_their_prompts() -> None:
+    tokenizer = Tokenizer(worded_tokenizer("first"))
+    tokens = tokenizer.prompt("Say:")
+    text = OpenAIProtocol("theirs", tokenizer, 20).written(Choice("Once", finish_reason="stop"), tokens, Sampling())
+    assert tokens + text.token_ids == tokenizer.prompt("Say:Once")
 
 
 def test_scores_are_read_where_a_text_wrote_them(open_remote: Open, engine: Engine) -> None:

@@ -77,6 +77,10 @@ def test_what_a_host_has_to_spare_is_read_where_it_says(monkeypatch: pytest.Monk
     for limit, spare in (("max\n", 23736148 * 1024), ("5000\n", 4000), ("900\n", 0)):
         (tmp_path / "memory.max").write_text(limit)
         assert memory.spare_memory() == spare
+    (tmp_path / "memory.max").write_text("5000\n")
+    for told, spare in (("anon 90\nactive_file 200\ninactive_file 50\n", 4250), ("anon 90\n", 4000), ("odd\n", 4000)):
+        (tmp_path / "memory.stat").write_text(told)
+        assert memory.spare_memory() == spare
     (tmp_path / "memory.max").unlink()
     for strange in ("", "MemTotal: 1 kB\n", "MemAvailable: much\n", "no\n"):
         path.write_text(strange)
@@ -91,7 +95,7 @@ def test_prepacked_weights_go_with_their_engine(monkeypatch: pytest.MonkeyPatch)
     layer = engine.runner.model.get_parameter(LAYER)
     kind = *layer.shape[::-1], layer.dtype, False, torch.get_num_threads()
     prepacking = prepacking_of(layer)
-    assert prepacking and (prepacking._prepacked is not None) == (agreeing_rows(*kind) > 0 and prepacking_agrees(*kind))
+    assert prepacking and bool(prepacking._parts) == (agreeing_rows(*kind) > 0 and prepacking_agrees(*kind))
     del engine, layer, prepacking
     gc.collect()
     assert len(prepacked_weights._prepackings) == before

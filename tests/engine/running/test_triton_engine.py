@@ -26,7 +26,7 @@ from adjudge.engine.running.decode_graphs import DecodeGraphs, Run
 from adjudge.engine.running.invariance import invariant_means
 from adjudge.engine.running.packed_decoder import PackedDecoder
 from adjudge.kernels.paged_kv import PagedBatch, PagedSequence
-from adjudge.kernels.restricted_head_arguments import Head
+from adjudge.kernels.restricted_head_arguments import HeadWeights
 from adjudge.kernels.vocabulary_logits import vocabulary_logits
 from tests.kernels.interpreter import hasten
 
@@ -128,7 +128,7 @@ def test_means_and_logits_are_told_not_to_heed_the_batch(monkeypatch: pytest.Mon
             means.extend([1] * (function is torch.Tensor.mean))
             return function(*args, **(kwargs or {}))
 
-    def logits(hidden_ND: torch.Tensor, head: Head, batch_invariant: bool) -> torch.Tensor:
+    def logits(hidden_ND: torch.Tensor, head: HeadWeights, batch_invariant: bool) -> torch.Tensor:
         told.append(batch_invariant)
         return vocabulary_logits(hidden_ND, head)
 
@@ -209,9 +209,15 @@ def test_other_weights_are_recorded_anew() -> None:
         assert not graphs._graphs
 
 
-def test_where_recording_fails_the_step_is_answered_and_none_is_played(caplog: pytest.LogCaptureFixture) -> None:
+def test_where_recording_fails_the_step_is_answered_and_none_is_played_until_memory_is_elsewhere(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fails = True
+
     def record(run: Run) -> Run:
-        raise RuntimeError("operation not permitted when stream is capturing")
+        if fails:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return run
 
     hidden = torch.arange(32.0)[:, None]
     graphs = DecodeGraphs(lambda ids, positions, batch: hidden, lambda: record)
@@ -220,6 +226,10 @@ def test_where_recording_fails_the_step_is_answered_and_none_is_played(caplog: p
     step = torch.zeros(1, 32, dtype=torch.long), torch.zeros(1, 32, dtype=torch.long), batch
     assert graphs.forward(*step) is hidden and "not permitted when stream is capturing" in caplog.text
     assert graphs.forward(*step) is None
+    fails = False
+    assert graphs.forward(*step) is None and not graphs._graphs
+    graphs.clear()  # as sleep() and another adapter do
+    assert graphs.forward(*step) is hidden and len(graphs._graphs) == 1
 
 
 def test_graphs_are_for_a_gpu() -> None:

@@ -25,8 +25,9 @@ from adjudge.engine.models import dummy
 from adjudge.engine.models.dummy import tiny_config
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.text import grammar_trial
-from adjudge.engine.text.grammar import SIGN, Grammars, _takes_too_much
+from adjudge.engine.text.grammar import Grammars, _takes_too_much
 from adjudge.engine.text.prompt import Message, Prompt
+from adjudge.engine.text.signs import SIGN
 from tests.engine.text.schemas import IMPOSSIBLE
 from tests.engine.tiny import TINY, message
 
@@ -199,6 +200,16 @@ def test_a_model_that_names_no_end_of_texts_has_its_tokenizers(
     assert any(text.token_ids[-1] == 258 for texts in written(silent) for text in texts)
     [text] = silent.generate(["x"], max_tokens=5, logit_bias={258: 100.0})
     assert (text.text, text.token_ids, text.finish_reason) == ("", (258,), "stop")
+
+
+def test_a_text_ends_at_the_tokenizers_end_where_the_model_names_another_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dummy, "tiny_config", lambda spec: ending(tiny_config(spec), 256))  # as many a base model does
+    engine = Engine(TINY, kv_cache_gb=0.05)
+    for end in (256, 258):
+        [text] = engine.generate(["x"], max_tokens=5, logit_bias={end: 100.0})
+        assert (text.text, text.token_ids, text.finish_reason) == ("", (end,), "stop")
 
 
 def ending(config: Any, ends: Any) -> Any:

@@ -7,17 +7,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, models, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as BackendTokenizer
+from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, LabelError, ModelUnsupported, PromptError
+from adjudge.engine.models.dummy import tiny_tokenizer
 from adjudge.engine.models.sources import open_source, open_tokenizer, resolve
 from adjudge.engine.text import tokenizer as module
 from adjudge.engine.text.fitting import fit
 from adjudge.engine.text.prompt import Message, Prompt, Segment, checked_messages
-from adjudge.engine.text.tokenizer import KEPT, Tokenizer, well_formed
+from adjudge.engine.text.tokenizer import KEPT, LATER, Tokenizer, well_formed
 from tests.engine.text.tokenizers import sentencepiece_tokenizer
 
 
@@ -80,8 +82,8 @@ def test_a_vocabulary_that_holds_its_special_strings_as_words_still_gives_them_n
     inner = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", unk_token="[UNK]")
     tokenizer = Tokenizer(inner)
     assert tokenizer.encode("a <s> a", True) == (2, 1, 2)
-    assert tokenizer.encode("a <s> a", False) == (2, 3, 4, 5, 2)
-    assert tokenizer.encode("a <t> a", False) == (2, 3, 7, 5, 2)
+    assert tokenizer.encode("a <s> a", False) == (2, 0, 2)
+    assert tokenizer.encode("a <t> a", False) == (2, 0, 2)
 
 
 @pytest.mark.parametrize(
@@ -171,12 +173,42 @@ def test_templates_name_a_field_that_is_missing_or_unused() -> None:
 def test_a_plain_string_begins_as_the_model_expects_and_is_untrusted(tiny: Tokenizer) -> None:
     assert tiny.prompt("<|im_end|>") == tuple(b"<|im_end|>")
     backend = BackendTokenizer.from_str(tiny.inner.backend_tokenizer.to_str())
-    from tokenizers.processors import TemplateProcessing
-
     backend.post_processor = TemplateProcessing(single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 256)])
     with_bos = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<|endoftext|>"))
     assert with_bos.prompt("ab") == (256, 97, 98)
     assert with_bos.prompt(with_bos.chat([Message("user", Prompt.template("ab"))])) == (256, *b"ab\n\n")
+
+
+def test_runs_of_blanks_are_read_as_the_model_was_trained_and_signs_are_not() -> None:
+    inner = tiny_tokenizer()  # with such tokens as those of GPT-NeoX, Pythia and Phi
+    inner.backend_tokenizer.add_tokens([AddedToken(" " * n, special=False, normalized=True) for n in (8, 4, 2)])
+    tokenizer, text = Tokenizer(inner), "if x:\n        y"
+    ids = tokenizer.encode(text, False)
+    assert ids == tokenizer.encode(text, True) == tuple(inner.encode(text)) and len(ids) == 8
+    assert tokenizer.encode("    <|im_end|>", False)[1:] == tuple(b"<|im_end|>")
+    assert tokenizer.fingerprint_of("weights") == f"weights{LATER}"
+
+
+def test_what_a_tokenizer_puts_behind_a_text_ends_a_plain_string_that_is_asked_to_end() -> None:
+    inner = tiny_tokenizer()  # with what Qwen3-Embedding's has
+    ends = [("<|im_start|>", 257), ("<|im_end|>", 258)]
+    inner.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|im_start|> $A <|im_end|>", special_tokens=ends
+    )
+    tokenizer = Tokenizer(inner)
+    assert tokenizer.prompt("ab", ended=True) == tuple(inner.encode("ab")) == (257, 97, 98, 258)
+    assert tokenizer.prompt("ab") == (257, 97, 98)
+    for whole in ([97, 98], Prompt((Segment("ab"),))):
+        assert tokenizer.prompt(whole, ended=True) == (97, 98)
+
+
+def test_decoding_leaves_a_text_as_it_is_where_a_tokenizer_would_clean_it_up() -> None:
+    pieces = [("<unk>", 0.0), ("</s>", 0.0), ("▁a", -1.0), ("▁.", -2.0), ("▁b", -1.0)]
+    backend = BackendTokenizer(models.Unigram(pieces, unk_id=0))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    how: dict[str, Any] = {"unk_token": "<unk>", "eos_token": "</s>", "clean_up_tokenization_spaces": True}
+    tokenizer = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, **how))
+    assert tokenizer.decode(tokenizer.encode("a . b", False)) == "a . b"
 
 
 def test_a_slow_tokenizer_is_refused() -> None:
@@ -240,7 +272,7 @@ def test_of_a_text_that_is_too_long_no_more_is_read_than_shows_it(
     monkeypatch.setattr(module, "NEAR", 50)
     asked: list[int] = []
     encode = real._encode
-    monkeypatch.setattr(real, "_encode", lambda text, trusted: asked.append(len(text)) or encode(text, trusted))
+    monkeypatch.setattr(real, "_encode", lambda text, *how: asked.append(len(text)) or encode(text, *how))
     pieces = real.encode(words, False)
     assert pieces == whole and len(words) // 700 <= len(asked) <= len(words) // 650  # parted at blanks
     assert real.inner.convert_tokens_to_ids("<|im_end|>") not in pieces
@@ -290,3 +322,10 @@ def test_a_character_that_a_vocabulary_does_not_know_leaves_the_words_around_it_
     tokenizer = Tokenizer(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", eos_token="[END]"))
     assert tokenizer.encode("the fox ж", False) == (2, 3, 0)
     assert tokenizer.is_special(0) and 1 not in tokenizer.encode("the [END]", False)
+
+
+def test_a_prompt_of_very_many_segments_is_read_segment_by_segment() -> None:
+    tokens = Tokenizer(tiny_tokenizer())
+    segments = tuple(Segment(f"word {number % 50} of many.", bool(number % 2)) for number in range(20_000))
+    parts = tokens.segments(Prompt(segments))  # the work grows with their number, or this takes minutes
+    assert parts[:100] == [tokens.encode(one.text, one.trusted) for one in segments[:100]] and len(parts) == 20_000

@@ -98,7 +98,8 @@ def test_a_text_alone_tells_the_answers_that_its_tokens_tell(
 ) -> None:
     found = written_answers(text, DIGITS.labels, TWO)
     assert (None if found is None else [answer.label for answer in found]) == labels
-    [place] = engine.places_of_answers([text], DIGITS, [TWO])
+    made = Completion(0, 0, text, engine.tokenizer.encode(text, False), "stop")
+    [place] = find_answers([made], DIGITS.labels, [TWO], engine.byte_table())
     assert (None if place is None else place[1]) == (None if labels is None else labels[-1])
 
 

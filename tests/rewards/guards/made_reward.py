@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import Canary
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
 
 CANARIES = tuple(

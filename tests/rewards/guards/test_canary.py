@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard, CanaryMeasurement, measure_canaries, read_canaries
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.words import count_words
 from tests.rewards.guards.made_reward import CANARIES, Made, rank
 

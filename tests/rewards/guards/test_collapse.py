@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.accuracy_reward import AccuracyReward
-from adjudge.rewards.gated import Gated
-from adjudge.rewards.gates import FormatReward
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.collapse import CollapseGuard, entropy
+from adjudge.rewards.parts.accuracy_reward import AccuracyReward
+from adjudge.rewards.parts.gated import Gated
+from adjudge.rewards.parts.gates import FormatReward
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward
 from tests.rewards.guards.made_reward import rewarded
 

@@ -15,9 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.gated import Gated
-from adjudge.rewards.gates import FormatReward
-from adjudge.rewards.group import Group
+from adjudge.rewards.engines.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.guards.canary import Canary, CanaryGuard, read_canaries
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guard import Guard, GuardTripped
@@ -25,12 +23,14 @@ from adjudge.rewards.guards.guarded import STANDARD, Guarded, GuardedState
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard
-from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.judge_rewards.judge_reward import JudgeReward
 from adjudge.rewards.judges.aspects import HANNA
-from adjudge.rewards.layer import learning
+from adjudge.rewards.parts.gated import Gated
+from adjudge.rewards.parts.gates import FormatReward
+from adjudge.rewards.parts.layer import learning
+from adjudge.rewards.parts.section_reward import SectionReward
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward, checked
-from adjudge.rewards.section_reward import SectionReward
-from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.trainers.scoring import Scorer
 from adjudge.rewards.words import count_words
 from tests.rewards.guards.made_reward import CANARIES, Made, of_words, rank, rewarded
@@ -294,6 +294,24 @@ def test_its_state_is_plain_and_another_goes_on_from_there() -> None:
     with pytest.raises(msgspec.ValidationError):
         again.state = msgspec.structs.replace(before, step=9, guards={**before.guards, "length": {"groups": 5}})
     assert again.state == before
+
+
+@pytest.mark.parametrize("others", [CANARIES[1:], [*CANARIES[1:], CANARIES[0]]])
+def test_what_is_known_of_other_canaries_is_forgotten_and_nothing_else(
+    others: list[Canary], caplog: pytest.LogCaptureFixture
+) -> None:
+    guarded, again = (Guarded(Made(), [CanaryGuard(canaries)], every=2) for canaries in (CANARIES, others))
+    guarded.score_groups(GROUPS)
+    state = guarded.state
+    for of in (state.guards["canary"]["of"], None):  # None: as it was kept before
+        caplog.clear()
+        kept = {**state.guards, "canary": {**state.guards["canary"], "of": of}}
+        again.state = msgspec.structs.replace(state, guards=kept)
+        assert again.step == 1 and again.guards[0].first is None
+        assert "the guard canary had other canaries before: its drift is from now on" in caplog.text
+    again.score_groups(GROUPS)
+    again.score_groups(GROUPS)
+    assert again.guards[0].first is not None
 
 
 class Seen(Dial):

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.combining import WeightedSum
-from adjudge.rewards.function_reward import FunctionReward
-from adjudge.rewards.gated import Gated
-from adjudge.rewards.gates import FormatReward, LengthReward
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree, LengthState
-from adjudge.rewards.section_reward import SectionReward
-from adjudge.rewards.trainers.measures import measures_of
+from adjudge.rewards.parts.combining import WeightedSum
+from adjudge.rewards.parts.function_reward import FunctionReward
+from adjudge.rewards.parts.gated import Gated
+from adjudge.rewards.parts.gates import FormatReward, LengthReward
+from adjudge.rewards.parts.section_reward import SectionReward
+from adjudge.rewards.records.group import Group
+from adjudge.rewards.trainers.measures import logged
 from adjudge.rewards.words import count_words
 from tests.rewards.guards.made_reward import Made, of_words
 
@@ -100,7 +100,7 @@ def test_where_a_section_is_judged_its_own_words_count() -> None:
     assert free.state.slope == pytest.approx(0.01) and guard.readings()["slope"] == pytest.approx(1.0)
     for row in free.score_groups(groups):
         assert row.rewards == pytest.approx((sum(row.rewards) / 4,) * 4)  # type: ignore[arg-type]
-        assert measures_of(groups, [row] * 8)["mean/words"] < 90
+        assert logged(groups, [row] * 8)["mean/words"] < 90
 
 
 def test_beside_a_gate_and_other_parts_the_words_of_the_section_count() -> None:

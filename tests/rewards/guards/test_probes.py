@@ -5,11 +5,11 @@ import pickle
 
 import pytest
 
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import read_canaries
 from adjudge.rewards.guards.degenerate import degenerate_texts
 from adjudge.rewards.guards.injections import injected_texts
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard, ProbeEffect, measure_probes
+from adjudge.rewards.records.group import Group
 from tests.rewards.guards.made_reward import CANARIES, Made, rank
 
 SPREAD = math.sqrt(8 / 3)  # of 5, 3 and 1

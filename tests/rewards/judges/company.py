@@ -10,7 +10,7 @@ import msgspec
 
 from adjudge.engine.engine import Engine
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.verdict import PairVerdict
+from adjudge.rewards.records.verdict import PairVerdict
 
 
 def value_of(verdict: Any) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from adjudge.engine.text.labels import Labels
 from adjudge.rewards.judges.own import OwnJudge, Worded
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.verdict import Item
 
 TINY = "dummy:tiny-llama"
 DIGITS = Labels(tuple("0123456789"))

@@ -14,7 +14,7 @@ from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.pointwise import PointwiseJudge, PointwisePairJudge
 from adjudge.rewards.judges.tree import TreeJudge
-from adjudge.rewards.verdict import Item, Pair
+from adjudge.rewards.records.verdict import Item, Pair
 from tests.rewards.scripted import ScriptedEngine
 
 STYLE, WIT, PACE = Aspect("style", "How is it written?"), Aspect("wit", "Is it witty?"), Aspect("pace", "Is it slow?")
@@ -142,10 +142,28 @@ def test_an_answer_that_does_not_last_is_asked_for_again(tiny: Engine, tmp_path:
         assert [verdict.abstained for verdict in judge.judge(ITEMS)] == [None] * 3
 
 
+def test_what_had_no_answer_for_want_of_context_is_asked_again_where_there_is_more(
+    scripted: ScriptedEngine, tiny: Engine, tmp_path: Path
+) -> None:
+    how: Any = {"min_mass": 0.0, "cut": "never"}
+    small = Engine("dummy:tiny-llama", kv_cache_gb=0.0005)
+    assert small.fingerprint == tiny.fingerprint
+    item = Item("Tell one.", "word ")
+    while True:  # just too long
+        [question], _ = PointwiseJudge(tiny, [STYLE], **how).ask(item)
+        if len(tiny.tokenizer.prompt(question.prompt)) > small.max_prompt_tokens:
+            break
+        item = Item("Tell one.", item.response + "word word word ")
+    with Journal(tmp_path / "j") as journal:
+        [first] = PointwiseJudge(small, [STYLE], journal=journal, **how).judge([item])
+        assert first.abstained == "too_long"
+        [again] = PointwiseJudge(scripted, [STYLE], journal=journal, **how).judge([item])
+    assert again.abstained is None and len(scripted.scored) == 1
+
+
 def test_answers_that_are_damaged_are_told_and_not_taken(scripted: ScriptedEngine, tmp_path: Path) -> None:
     for damage in (
         "UPDATE answers SET answers = x'00'",
-        "DELETE FROM answers",
         "UPDATE questions SET name = 'of something else'",
     ):
         path = tmp_path / str(len(damage))

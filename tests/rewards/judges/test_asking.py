@@ -241,6 +241,12 @@ def test_several_analyses_are_averaged_over_those_that_could_be_read(tiny: Engin
     faint, whole = sorted((one.scores[0] for one in alone), key=lambda score: score.mass or 0.0)[::2]
     kept = _mean_score([faint, whole], SCALE, ((faint.mass or 0.0) + (whole.mass or 0.0)) / 2)
     assert kept == whole and _mean_score([faint, whole], SCALE, 1.0) == faint  # which then is of low mass
+    low, next_, _ = sorted(one.scores[0].mass or 0.0 for one in alone)
+    least = (low + next_) / 2
+    enough = [one.scores[0] for one in alone if (one.scores[0].mass or 0.0) >= least]
+    some, _ = ask_one(tiny, lambda shown, before: texts[before], n=4, attempts=1, min_mass=least)
+    assert some.scores[0] == _mean_score(enough, SCALE, 0.0)
+    assert some.spreads is not None and some.spreads[0] == stdev(score.expected or math.nan for score in enough)
     asked_again = Score.abstained(SCALE.labels, "unsupported", 1)
     assert _mean_score([whole, asked_again], SCALE, 0.0).reason == "unsupported"
     none, _ = ask_one(tiny, "no", n=2, attempts=1)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.judges.aspects import HANNA, PERSE, STORYER, Aspect, aspects_of, checked, parse_aspects
+from adjudge.rewards.judges.aspects import HANNA, PERSE, STORYER, Aspect, aspects_of, checked_aspects, parse_aspects
 
 
 def test_sets_names_and_ones_own() -> None:
@@ -149,9 +149,9 @@ def test_mistakes_are_named(text: str, message: str) -> None:
 @pytest.mark.parametrize("weights", [(0.0, 0.0), (1.0, -1.0), (float("nan"), 1.0)])
 def test_weights_that_cannot_be_averaged_are_refused(weights: tuple[float, float]) -> None:
     with pytest.raises(AdjudgeError, match="weights"):
-        checked([Aspect("a", "?", weights[0]), Aspect("b", "?", weights[1])])
+        checked_aspects([Aspect("a", "?", weights[0]), Aspect("b", "?", weights[1])])
 
 
 def test_an_aspect_s_words_can_be_written_as_utf_8_whatever_they_were() -> None:
     [aspect] = parse_aspects("wit=is \udcff it")
-    assert aspect.definition == "is \ufffd it" == checked([Aspect("wit", "is \ud800 it")])[0].definition
+    assert aspect.definition == "is \ufffd it" == checked_aspects([Aspect("wit", "is \ud800 it")])[0].definition

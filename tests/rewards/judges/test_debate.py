@@ -11,8 +11,9 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.debate import AGENTS
+from adjudge.rewards.judges.judge import WINDOW
 from adjudge.rewards.judges.principle import GOOD
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.verdict import Item
 from tests.engine.reference import next_logprobs, open_reference
 from tests.rewards.debating import EXAMPLES, ITEMS, WIDE, Rulings, agent_of, index, judge_of, weights
 from tests.rewards.scripted import ScriptedEngine
@@ -201,7 +202,7 @@ def test_verdicts_do_not_depend_on_order_windows_or_which_text_ends_first(wide: 
             return "no"
         return f'{{"{agent_of(shown)}": "{len(shown)}"}}'
 
-    def verdicts(items: Sequence[Item], window: int = 16, **how: Any) -> list[bytes]:
+    def verdicts(items: Sequence[Item], window: int = WINDOW, **how: Any) -> list[bytes]:
         judge = judge_of(Rulings(wide, chance, script, **how), index())
         return [msgspec.json.encode(verdict) for verdict in judge.judge_iter(items, window)]
 

@@ -9,7 +9,7 @@ import pytest
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.engine import Engine
 from adjudge.rewards.judges.retrieval import Index
-from adjudge.rewards.verdict import Part
+from adjudge.rewards.records.verdict import Part
 from tests.rewards.debating import EXAMPLES, ITEMS, WIDE, Rulings, agent_of, argue, judge_of
 
 

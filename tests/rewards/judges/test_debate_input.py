@@ -10,7 +10,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.judges.retrieval import Index
-from adjudge.rewards.verdict import Example, Item
+from adjudge.rewards.records.verdict import Example, Item
 from tests.rewards.debating import EXAMPLES, ITEMS, WIDE, Rulings, agent_of, index, judge_of
 
 

@@ -8,7 +8,7 @@ import pytest
 from adjudge.engine.engine import Engine
 from adjudge.engine.score import Score
 from adjudge.rewards.judges.principle import GOOD
-from adjudge.rewards.verdict import Part
+from adjudge.rewards.records.verdict import Part
 from tests.rewards.debating import ITEMS, WIDE, Rulings, agent_of, argue, judge_of, score_of
 
 

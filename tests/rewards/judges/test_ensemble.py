@@ -13,7 +13,7 @@ from adjudge.rewards.judges.aspects import HANNA
 from adjudge.rewards.judges.ensemble import EnsembleAspect, draw_partners, ensemble, holistic, pooled
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.pointwise import PointwisePairJudge
-from adjudge.rewards.verdict import Item, Pair
+from adjudge.rewards.records.verdict import Item, Pair
 from tests.rewards.scripted import ScriptedEngine
 
 ITEMS = [Item(prompt=f"Prompt {n}.", response=f"Story number {n}.", id=f"s{n}") for n in range(5)]

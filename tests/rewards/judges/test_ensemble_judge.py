@@ -8,14 +8,14 @@ import pytest
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
+from adjudge.rewards.engines.specification import JudgeSpec
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.ensemble import accompanied, ensemble
 from adjudge.rewards.judges.ensemble_judge import EnsembleJudge
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.pointwise import PointwisePairJudge
-from adjudge.rewards.specification import JudgeSpec
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.verdict import Item, Pair
 from tests.rewards.scripted import ScriptedEngine
 
 ITEMS = [Item(prompt=f"Prompt {n}.", response=f"Story number {n}.", id=f"s{n}") for n in range(5)]
@@ -40,8 +40,21 @@ def test_a_verdict_is_the_mean_of_the_ensembles_scores_in_any_company(tiny: Engi
     assert alone.score is not None and alone.key != verdicts[0].key  # beside itself
 
 
+def test_a_verdict_is_kept_as_soon_as_its_own_pairs_are_there(tmp_path: Path) -> None:
+    engine = Engine("dummy:tiny-llama", kv_cache_gb=0.05, max_batch_tokens=256)
+    with Journal(tmp_path / "j") as journal:
+        pairwise = PairwiseJudge(engine, ASPECTS, orders="ab", journal=journal)
+        verdict = next(EnsembleJudge(pairwise).judge_iter(ITEMS))
+        kept = journal.get([pairwise.key(Pair(item.response, item.response, item.prompt)) for item in ITEMS])
+        assert journal.get([verdict.key]) and 0 < len(kept) < len(ITEMS)
+
+
 def test_items_that_can_be_read_only_once_have_their_partners() -> None:
     assert accompanied(iter(ITEMS), partners=2) == accompanied(ITEMS, partners=2)
+
+
+def test_items_that_have_partners_get_others() -> None:
+    assert accompanied(accompanied(ITEMS, partners=1), partners=2) == accompanied(ITEMS, partners=2)
 
 
 def test_what_lies_in_the_moment_is_asked_again_and_what_cannot_be_read_is_left_out(

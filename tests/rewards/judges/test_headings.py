@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adjudge.rewards.judges.headings import Heading, Prose, formatting_score, lines_of
+from adjudge.rewards.judges.headings import Heading, Prose, formatting_score, headings_of
 
 PROSE = "It rained all day, and nobody minded.\n\n"
 
 
 def shape(text: str) -> list[tuple[str, int]]:
-    return [(line.kind, line.depth) for line in lines_of(text) if isinstance(line, Heading)]
+    return [(line.kind, line.depth) for line in headings_of(text) if isinstance(line, Heading)]
 
 
 def test_markdown_headings_stand_as_deep_as_their_marks_beyond_the_first_ones() -> None:
@@ -74,7 +74,7 @@ def test_numbers_after_an_unordered_list_that_is_not_inside_one_stand_beside_it(
     ],
 )
 def test_marks_are_read(line: str, kind: str, number: int | None, title: str) -> None:
-    [heading] = lines_of(f"  {line}  ")
+    [heading] = headings_of(f"  {line}  ")
     assert isinstance(heading, Heading)
     assert (heading.kind, heading.number, heading.title) == (kind, number, title)
 
@@ -99,7 +99,7 @@ def test_marks_are_read(line: str, kind: str, number: int | None, title: str) ->
     ],
 )
 def test_prose_is_not_taken_for_headings(line: str) -> None:
-    assert list(lines_of(line)) == [Prose(line)]
+    assert list(headings_of(line)) == [Prose(line)]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_prose_is_not_taken_for_headings(line: str) -> None:
     ],
 )
 def test_code_between_fences_is_left_out(fenced: str, left: list[str]) -> None:
-    assert [line.title if isinstance(line, Heading) else line.text for line in lines_of(fenced)] == left
+    assert [line.title if isinstance(line, Heading) else line.text for line in headings_of(fenced)] == left
 
 
 SPEECH = PROSE + "- Hello, he said.\n- Hi.\n\n" + PROSE + "- Eggs\n"
@@ -124,7 +124,7 @@ def test_dialogue_with_dashes_is_no_list_in_fiction_and_cannot_be_told_from_one_
     for text in (SPEECH, "- Hello.\n- Hi."):
         assert formatting_score(text, fiction=True) == 5.0 and formatting_score(text) == 0.0
     assert formatting_score("# One\n- Hello.\n\n# Two\n" + SPEECH, fiction=True) == 10.0
-    assert [type(line) for line in lines_of("- Hello.\n- Hi.", fiction=True)] == [Prose, Prose]
+    assert [type(line) for line in headings_of("- Hello.\n- Hi.", fiction=True)] == [Prose, Prose]
     for proper in ("– Hello.\n– Hi.", "— Hello.\n— Hi."):
         assert formatting_score(proper) == formatting_score(proper, fiction=True) == 5.0
 
@@ -141,7 +141,7 @@ def test_code_and_tags_neither_break_nor_earn_anything() -> None:
 
 
 def test_a_line_right_below_an_item_continues_it() -> None:
-    assert [line.continues for line in lines_of("- a\n  more\nand more\n\nprose") if isinstance(line, Prose)] == [
+    assert [line.continues for line in headings_of("- a\n  more\nand more\n\nprose") if isinstance(line, Prose)] == [
         True,
         True,
         False,
@@ -239,4 +239,4 @@ def test_a_hostile_megabyte_is_read_to_its_end(piece: str) -> None:
     """What looks back over lines, or over the characters of one, would take hours."""
     text = "# T\n" + (piece * 1_000_000)[:1_000_000]  # a heading first: no violation may end the work early
     assert formatting_score(text) in (0.0, 5.0, 10.0)
-    assert sum(1 for _ in lines_of(text)) >= 1
+    assert sum(1 for _ in headings_of(text)) >= 1

@@ -22,11 +22,11 @@ from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.judges.principle import PrincipleJudge
 from adjudge.rewards.judges.published_rubrics import SIX
-from adjudge.rewards.judges.rubric import Criterion, Level, Rubric
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.judges.scalar import ScalarJudge
 from adjudge.rewards.judges.tree import TreeJudge
-from adjudge.rewards.verdict import Comparison, Item, Pair, PairVerdict, Review
+from adjudge.rewards.records.rubric import Criterion, Level, Rubric
+from adjudge.rewards.records.verdict import Comparison, Item, Pair, PairVerdict, Review
 from tests.rewards.debating import SHORT, argue, index
 from tests.rewards.scripted import ScriptedEngine
 from tests.rewards.writings import review, writer

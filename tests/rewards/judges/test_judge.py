@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from adjudge.engine.absent import AbsentEngine, Card
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError, CallTooLarge
 from adjudge.engine.models.aliases import HOUSE
 from adjudge.engine.score import Reason
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.aspects import HANNA, Aspect
 from adjudge.rewards.judges.debate import DebateJudge
+from adjudge.rewards.judges.judge import WINDOW
 from adjudge.rewards.judges.pairwise import PairwiseJudge
+from adjudge.rewards.judges.personal import PersonalJudge
 from adjudge.rewards.judges.pointwise import PointwiseJudge
-from adjudge.rewards.judges.rubric import Criterion, Rubric
+from adjudge.rewards.judges.retrieval import EngineEmbedder
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.judges.scalar import ScalarJudge
-from adjudge.rewards.verdict import Item, Pair
+from adjudge.rewards.judges.tournament import Tournament
+from adjudge.rewards.judges.tree import TreeJudge
+from adjudge.rewards.records.rubric import Criterion, Rubric
+from adjudge.rewards.records.verdict import Item, Pair, Verdict
 from tests.rewards.written_judges import WrittenJudge, WrittenPairJudge
 
+TINY = "dummy:tiny-llama"
 ITEM = Item(prompt="Write.", response="A story.", id="mine")
 
 
@@ -45,6 +53,38 @@ def test_what_does_not_lie_in_the_text_is_asked_again(tmp_path: Path, reason: Re
 def test_a_window_of_nothing_is_refused() -> None:
     with pytest.raises(AdjudgeError, match="window is 0"):
         list(WrittenJudge(lambda text: 1.0).judge_iter([ITEM], window=0))
+
+
+def test_as_many_subjects_as_fit_are_in_the_engine_at_a_time() -> None:
+    judge = WrittenJudge(lambda text: 1.0)
+    assert len(judge.judge(Item("p", str(number)) for number in range(WINDOW + 40))) == WINDOW + 40
+    assert [*map(len, judge.calls)] == [WINDOW, 40]
+
+
+def test_more_subjects_than_a_queue_takes_are_asked_in_turn(tmp_path: Path) -> None:
+    items = [Item("p", f"Tale {number}.", id=str(number)) for number in range(21)]
+    with Journal(tmp_path / "j") as journal:
+        judge = PointwiseJudge(Engine(TINY, kv_cache_gb=0.05, max_queue=8), HANNA[:3], journal=journal)
+        verdicts = judge.judge_iter(items)
+        first = next(verdicts)
+        assert journal.get([first.key])
+        assert [first, *verdicts] == PointwiseJudge(Engine(TINY, kv_cache_gb=0.05), HANNA[:3]).judge(items)
+    with pytest.raises(CallTooLarge, match="needs 3 places in a queue of 2"):
+        PointwiseJudge(Engine(TINY, kv_cache_gb=0.05, max_queue=2), HANNA[:3]).judge(items)
+
+
+def test_no_subject_is_judged_again_where_a_later_round_is_too_large() -> None:
+    class Rounds(WrittenJudge):
+        def _judge(self, subjects: Mapping[str, Item]) -> Iterator[Verdict]:
+            for number, verdict in enumerate(super()._judge(subjects)):
+                if number == 2:
+                    raise CallTooLarge("this call needs 2 places in a queue of 1")
+                yield verdict
+
+    items = [Item("p", text, id=text) for text in "abcdef"]
+    judge = Rounds(lambda text: 1.0)
+    assert [verdict.id for verdict in judge.judge(items)] == [*"abcdef"]
+    assert judge.calls == [[*"abcdef"], [*"cde"], [*"e"], [*"f"]]
 
 
 def test_house_reads_a_text_as_one_paragraph_whatever_its_lines_and_others_as_it_stands() -> None:
@@ -93,7 +133,7 @@ def test_a_judge_is_built_of_open_things_and_not_of_their_names() -> None:
     engine = AbsentEngine(Card(fingerprint="weights"))
     rubric: Any = "rubric.toml"
     sampling: Any = {"max_tokens": 3}
-    for build, message in [
+    made: list[tuple[Callable[[], Any], str]] = [
         (lambda: PointwiseJudge("house"), "engine is 'house': give an open one"),
         (lambda: PointwiseJudge(engine, min_mass="0.1"), "min_mass is '0.1': give a probability"),
         (lambda: ScalarJudge("house"), "engine is 'house': give an open one"),
@@ -101,7 +141,15 @@ def test_a_judge_is_built_of_open_things_and_not_of_their_names() -> None:
         (lambda: RubricJudge(engine, rubric), "rubric is 'rubric.toml': give a Rubric"),
         (lambda: PointwiseJudge(engine, mode="reasoned", sampling=sampling), "sampling is .*: give it as Sampling"),
         (lambda: DebateJudge(engine, sampling=sampling), "sampling is .*: give it as Sampling"),
-    ]:
+        (lambda: PointwiseJudge(engine, n=5), 'n is 5, and only a judge that writes .*: give it mode="reasoned"'),
+        (lambda: TreeJudge(engine, weights="generated", attempts=0), "attempts is 0: give at least 1"),
+        (lambda: DebateJudge(engine, k="3"), "k is '3': give at least 1"),
+        (lambda: DebateJudge(engine, override="x"), "override is 'x': give a probability"),
+        (lambda: PersonalJudge(engine, k="3"), "k is '3': show 0 to 5"),
+        (lambda: EngineEmbedder("house"), "engine is 'house': give an open one"),
+        (lambda: Tournament("pairwise"), r"judge is 'pairwise': give one of pairs, as PairwiseJudge\(engine\)"),
+    ]
+    for build, message in made:
         with pytest.raises(AdjudgeError, match=message):
             build()
 

@@ -15,15 +15,15 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import HOUSE
 from adjudge.engine.text.labels import Labels
-from adjudge.rewards.group import Group
+from adjudge.rewards.engines.specification import JudgeSource
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.judge_rewards.judge_reward import JudgeReward
 from adjudge.rewards.judges.kinds import kind_name
 from adjudge.rewards.judges.own import OwnJudge, Worded
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.judges.principle import PrincipleJudge
-from adjudge.rewards.specification import JudgeSource
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.group import Group
+from adjudge.rewards.records.verdict import Item
 from tests.rewards.judges.homework import DIGITS, ITEM, Homework
 from tests.rewards.scripted import ScriptedEngine
 

@@ -13,20 +13,20 @@ import pytest
 from adjudge.engine.absent import AbsentEngine, Card, ModelNeeded
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.group import Group
+from adjudge.rewards.engines.specification import EngineSpec, JudgeSource, JudgeSpec
 from adjudge.rewards.imported import importable
-from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.judge_rewards.judge_reward import JudgeReward
+from adjudge.rewards.judge_rewards.story_reward import StoryReward
+from adjudge.rewards.judge_rewards.tournament_reward import TournamentReward
 from adjudge.rewards.judges.judge import clean
 from adjudge.rewards.judges.kinds import kind_of, misfit
 from adjudge.rewards.judges.own import Worded
 from adjudge.rewards.judges.published_rubrics import SIX
 from adjudge.rewards.judges.tree_nodes import leaf_name
-from adjudge.rewards.rows import Row
-from adjudge.rewards.specification import EngineSpec, JudgeSource, JudgeSpec
-from adjudge.rewards.story_reward import StoryReward
-from adjudge.rewards.tournament_reward import TournamentReward
-from adjudge.rewards.verdict import Item, Review
-from adjudge.rewards.wire import item_of
+from adjudge.rewards.records.group import Group
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import Item, Review
+from adjudge.rewards.records.wire import item_of
 from tests.rewards.judges.homework import TINY, Homework
 
 MODULE = """
@@ -167,6 +167,8 @@ def test_it_sees_columns_of_ones_own_in_a_file_and_in_a_reward() -> None:
     read = item_of(Row("line 1", {"prompt": "p", "response": "r", "level": level, "tone": "dry"}), 1, Looking.reads)
     for item in (seen[0], read, clean(Item("p", "r", columns={"level": level}))):
         assert item.columns == {"level": {"grade": 3, "words": ["café", "\ufffd"]}} and item.genre is None
+    with pytest.raises(AdjudgeError, match='prompt "p": "level" is missing .*: its columns are "tone"$'):
+        reward.score_groups([Group("p", ("r",), columns={"tone": "dry"})])
     with pytest.raises(AdjudgeError, match='line 1: "level" is missing .its judge reads it.: .* is "levle" meant'):
         item_of(Row("line 1", {"prompt": "p", "response": "r", "levle": 3}), 1, Looking.reads)
     assert (

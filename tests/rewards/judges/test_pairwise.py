@@ -21,9 +21,9 @@ from adjudge.rewards.judges.asking import Answer
 from adjudge.rewards.judges.aspects import HANNA, Aspect
 from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.verdict import Pair, PairVerdict
-from adjudge.rewards.wire import pair_of
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.verdict import Pair, PairVerdict
+from adjudge.rewards.records.wire import pair_of
 from tests.engine.reference import next_logprobs, open_reference
 from tests.jsonl import read_lines
 
@@ -270,11 +270,11 @@ def test_the_key_changes_with_everything_that_decides_the_verdict(tiny: Engine) 
     assert judge.key(msgspec.structs.replace(pair, id="other")) == keys[0]
 
 
-def test_more_pairs_than_a_window_compute_the_trie_and_a_second_call_meets_a_warm_cache() -> None:
+def test_pairs_in_several_windows_compute_the_trie_and_a_second_call_meets_a_warm_cache() -> None:
     engine = Engine(TINY, kv_cache_gb=0.2)
     judge = PairwiseJudge(engine, HANNA[:1], orders="ab")
     pairs = [Pair(a=f"Tale {n}", b="The other", prompt="p") for n in range(20)]
-    judge.compare(pairs)
+    list(judge.compare_iter(pairs, window=8))
     prompts = [engine.tokenizer.prompt(prompt) for pair in pairs for prompt in judge.prompts(pair)[0]]
     first = engine.stats.tokens_computed
     assert first == trie.size(prompts)

@@ -23,7 +23,7 @@ from adjudge.rewards.judges.asking import Answer
 from adjudge.rewards.judges.aspects import HANNA, Aspect
 from adjudge.rewards.judges.pairwise import SCALE, PairwiseJudge
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.verdict import Pair, PairVerdict
+from adjudge.rewards.records.verdict import Pair, PairVerdict
 from tests.engine.remote.peer import Peer
 from tests.rewards.scripted import Grade, Script, ScriptedEngine
 
@@ -232,7 +232,7 @@ def test_the_key_changes_with_how_the_model_reasons(tiny: Engine) -> None:
     ]
     assert len(set(keys)) == len(keys) and keys[0] == key()
     # In direct mode nothing is drawn, so nothing of it is in the key.
-    assert keys[1] == key(mode="direct", seed=1, attempts=2, n=2)
+    assert keys[1] == key(mode="direct", seed=1, attempts=2)
 
 
 RUN = """

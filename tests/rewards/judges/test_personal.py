@@ -24,7 +24,7 @@ from adjudge.rewards.judges.personal import (
     last_reviews,
 )
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.verdict import Comparison, Item, Pair, PairVerdict, Part, Review
+from adjudge.rewards.records.verdict import Comparison, Item, Pair, PairVerdict, Part, Review
 from tests.engine.reference import next_logprobs, open_reference
 from tests.rewards.judges.company import assert_same_in_any_company
 from tests.rewards.scripted import ScriptedEngine
@@ -124,6 +124,14 @@ def test_a_reader_without_reviews_is_the_authors_mistake_unless_none_are_wanted(
     assert PersonalJudge(tiny, texts=False, **ANY).judge([wordless])[0].score is not None
     assert PersonalJudge(tiny, k=0, **ANY).judge([Item("", "New.")])[0].score is not None
     assert PersonalPairJudge(tiny, k=0, **ANY).compare([Pair("A", "B")])[0].preference is not None
+
+
+def test_a_review_that_is_not_shown_may_lack_what_others_have(tiny: Engine) -> None:
+    older = [Review("A plot.", None, 3), Review("A plot.", "Good.", 11)]
+    last = (Review("Another.", "Fine.", 4), Review("A third.", "Poor.", 2))
+    items = [Item("", "New.", reviews=(*older, *last)), Item("", "New.", reviews=last)]
+    first, second = PersonalJudge(tiny, k=2, **ANY).judge(items)
+    assert first == second and first.score is not None
 
 
 @pytest.mark.parametrize("score", [0.0, 10.5, math.nan, math.inf, "3"])

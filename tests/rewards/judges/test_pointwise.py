@@ -15,7 +15,7 @@ from adjudge.rewards.judges.aspects import HANNA, STORYER, Aspect
 from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.judges.pointwise import PointwiseJudge, PointwisePairJudge
 from adjudge.rewards.judges.preference import log_odds, sigmoid
-from adjudge.rewards.verdict import Item, Pair, Part
+from adjudge.rewards.records.verdict import Item, Pair, Part
 from tests.engine.reference import next_logprobs, open_reference
 from tests.rewards.judges.company import assert_same_in_any_company
 from tests.rewards.scripted import ScriptedEngine

@@ -12,7 +12,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.judges.principle import GOOD, PrincipleJudge, default_principles, read_principles
-from adjudge.rewards.verdict import Item, Part
+from adjudge.rewards.records.verdict import Item, Part
 from tests.engine.reference import next_logprobs, open_reference
 from tests.rewards.judges.company import assert_same_in_any_company
 from tests.rewards.scripted import ScriptedEngine

@@ -14,7 +14,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, EngineFailed
 from adjudge.engine.waiting import answered_by
 from adjudge.rewards.judges.retrieval import EngineEmbedder, Index, Retrieved
-from adjudge.rewards.verdict import Example
+from adjudge.rewards.records.verdict import Example
 from tests.rewards.scripted import ScriptedEngine
 
 TINY = "dummy:tiny-llama"

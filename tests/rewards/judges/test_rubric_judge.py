@@ -12,10 +12,10 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.judges.published_rubrics import IGNITING, SIX
-from adjudge.rewards.judges.rubric import Criterion, Level, Rubric
 from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.judges.rubric_scoring import Chances, marks_of, mean, reward
-from adjudge.rewards.verdict import Item, Part, RubricVerdict
+from adjudge.rewards.records.rubric import Criterion, Level, Rubric
+from adjudge.rewards.records.verdict import Item, Part, RubricVerdict
 from tests.engine.reference import next_logprobs, open_reference
 from tests.rewards.judges.company import assert_same_in_any_company
 from tests.rewards.scripted import ScriptedEngine

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.published_rubrics import IGNITING, SIX
-from adjudge.rewards.judges.rubric import Criterion, Level, Rubric
 from adjudge.rewards.judges.rubric_scoring import Chances, Form, Mark, Scheme, marks_of, mean, reward, scheme_of, vetoed
+from adjudge.rewards.records.rubric import Criterion, Level, Rubric
 
 HALVES = (Level(0, 0, "no"), Level(0.5, 0.5, "partly"), Level(1.5, 1.5, "yes"))
 QURL = Rubric((Criterion("logic", "?", points=3), Criterion("facts", "?", levels=HALVES)), points=4.5)

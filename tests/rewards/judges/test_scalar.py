@@ -18,12 +18,12 @@ from adjudge.engine.errors import AdjudgeError, PromptError
 from adjudge.engine.face import AnyPrompt
 from adjudge.engine.models.dummy import CHATML, tiny_tokenizer
 from adjudge.engine.models.reward_head import RewardHead
-from adjudge.rewards.group import Group
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.preference import sigmoid
 from adjudge.rewards.judges.scalar import ScalarJudge
 from adjudge.rewards.judges.tournament import Tournament
-from adjudge.rewards.verdict import AspectVerdict, Item, Pair, Part
+from adjudge.rewards.records.group import Group
+from adjudge.rewards.records.verdict import AspectVerdict, Item, Pair, Part
 from tests.engine.reward_models import own_reward, save_reward_adapter, save_reward_model
 from tests.rewards.scripted import ScriptedEngine
 

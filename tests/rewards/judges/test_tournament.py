@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
-from adjudge.rewards.group import Group, GroupVerdict
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.aspects import HANNA
 from adjudge.rewards.judges.pairing import Kind
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.preference import sigmoid
 from adjudge.rewards.judges.tournament import Ranking, Tournament
-from adjudge.rewards.verdict import Pair, PairVerdict
+from adjudge.rewards.records.group import Group, GroupVerdict
+from adjudge.rewards.records.verdict import Pair, PairVerdict
 
 
 class MadeUpJudge:
@@ -235,9 +235,9 @@ def test_the_key_stands_for_texts_ranking_and_the_verdicts_of_the_pairs() -> Non
 def test_mistakes_of_the_author_are_named_before_anything_is_judged() -> None:
     judge = MadeUpJudge(QUALITY)
     for groups, options, message in [
-        ([GROUP, Group("p", (), id="empty")], {}, 'group "empty" has no responses'),
-        ([GROUP, Group("p", ())], {}, "group 2 has no responses: give at least one"),
-        ([GROUP], {"pairing": "uncertain", "budget": 3}, 'group "g": budget is 3: 5 texts need at least 4 pairs'),
+        ([GROUP, Group("p", (), id="empty")], {}, 'group "empty", prompt "p": it has no responses'),
+        ([GROUP, Group("p", ())], {}, 'group 2, prompt "p": it has no responses, give at least one'),
+        ([GROUP], {"pairing": "uncertain", "budget": 3}, 'group "g", prompt "p": budget is 3: 5 texts need'),
         ([GROUP], {"pairing": "swiss"}, 'pairing is "swiss"'),
         ([GROUP], {"ranking": "elo"}, 'ranking is "elo": choose bradley_terry or borda'),
     ]:

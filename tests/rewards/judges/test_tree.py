@@ -11,7 +11,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.tree import TreeJudge
 from adjudge.rewards.judges.tree_nodes import CONTENT, TREE
-from adjudge.rewards.verdict import Part
+from adjudge.rewards.records.verdict import Part
 from tests.engine.reference import next_logprobs, open_reference
 from tests.rewards.judges.company import assert_same_in_any_company
 from tests.rewards.scripted import ScriptedEngine

@@ -11,7 +11,7 @@ from adjudge.engine.engine import Engine
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.tree import TreeJudge
 from adjudge.rewards.judges.tree_nodes import CONTENT
-from adjudge.rewards.verdict import Part
+from adjudge.rewards.records.verdict import Part
 from tests.rewards.scripted import ScriptedEngine
 from tests.rewards.writings import ITEM, PATHS, SHORT, Written, review, scores_of, writer
 

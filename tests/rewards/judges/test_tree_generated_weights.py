@@ -11,7 +11,7 @@ from adjudge.engine.engine import Engine
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.tree import TreeJudge
 from adjudge.rewards.judges.tree_nodes import CONTENT, FORMAT
-from adjudge.rewards.verdict import Item, Part
+from adjudge.rewards.records.verdict import Item, Part
 from tests.rewards.scripted import ScriptedEngine
 from tests.rewards.writings import FORMATTED, ITEM, ITEMS, WEIGHED, Written, review, scores_of, writer
 

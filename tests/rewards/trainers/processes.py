@@ -14,14 +14,14 @@ import torch.multiprocessing
 from torch.multiprocessing.spawn import ProcessExitedException
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.combining import WeightedSum
-from adjudge.rewards.function_reward import FunctionReward
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import CanaryGuard
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length import LengthGuard
 from adjudge.rewards.guards.length_free import LengthFree
-from adjudge.rewards.layer import layers_of
+from adjudge.rewards.parts.combining import WeightedSum
+from adjudge.rewards.parts.function_reward import FunctionReward
+from adjudge.rewards.parts.layer import layers_of
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.trl import TrlReward, for_trl
 from tests.rewards.guards.made_reward import CANARIES

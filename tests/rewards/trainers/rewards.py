@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from threading import Event
 from typing import Any
 
-from adjudge.rewards.group import Group
-from adjudge.rewards.guards.guard import GuardTripped
-from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.engines.specification import EngineSpec, JudgeSpec
+from adjudge.rewards.guards.guard import Guard, GuardTripped
+from adjudge.rewards.judge_rewards.judge_reward import JudgeReward
 from adjudge.rewards.judges.aspects import STORYER
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
-from adjudge.rewards.specification import EngineSpec, JudgeSpec
 
 
 class Relative(Reward):
@@ -115,3 +115,23 @@ class Waiting(Reward):
         self.asked.set()
         assert self.go.wait(60)
         return [GroupReward((1.0, 2.0), (None, None)) for _ in groups]
+
+
+class Seen(Guard):
+    """Notes the prompts of every step, and at which steps it probes."""
+
+    name, measures = "seen", ()
+    limits = {}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.steps: list[list[str]] = []
+        self.probed: list[int] = []
+
+    def observe(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:
+        self.steps.append([group.prompt for group in groups])
+
+    def probe(self, reward: Reward) -> None:
+        self.probed.append(len(self.steps) + 1)
+
+    def readings(self) -> dict[str, float]:
+        return {}

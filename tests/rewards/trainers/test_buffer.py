@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.function_reward import FunctionReward
-from adjudge.rewards.group import Group
-from adjudge.rewards.grouping import Sample
+from adjudge.rewards.parts.function_reward import FunctionReward
+from adjudge.rewards.records.group import Group
+from adjudge.rewards.records.grouping import Sample
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers import buffer as module
 from adjudge.rewards.trainers.buffer import Buffer, waited

@@ -15,13 +15,13 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, RemoteError
-from adjudge.rewards.function_reward import FunctionReward
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.length_free import LengthFree, LengthState
-from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.judge_rewards.judge_reward import JudgeReward
 from adjudge.rewards.judges.aspects import STORYER
 from adjudge.rewards.judges.pointwise import PointwiseJudge
-from adjudge.rewards.layer import learning
+from adjudge.rewards.parts.function_reward import FunctionReward
+from adjudge.rewards.parts.layer import learning
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers import scoring
 from adjudge.rewards.trainers.deadline import Call
@@ -184,8 +184,8 @@ def test_an_error_in_time_is_raised_and_not_logged_as_late(caplog: pytest.LogCap
 ENDING = """
 import json, pathlib, sys
 from adjudge.engine.engine import Engine
-from adjudge.rewards.group import Group
-from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.records.group import Group
+from adjudge.rewards.judge_rewards.judge_reward import JudgeReward
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.trainers.scoring import Scorer
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.openrlhf_queries import KEPT
 from adjudge.rewards.trainers.filling import LoneAbstention
 from adjudge.rewards.trainers.openrlhf import for_openrlhf
+from adjudge.rewards.trainers.openrlhf_queries import KEPT
 from tests.rewards.trainers.rewards import Relative, Told, fails_on_second
 
 PROMPT = "<|user|>Tell one.<|assistant|>"

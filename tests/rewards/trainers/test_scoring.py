@@ -4,24 +4,21 @@ import pickle
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Lock
 from typing import Any, cast
 
 import pytest
 
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NoServer, NotServing, RemoteError
 from adjudge.engine.face import Stats
-from adjudge.engine.waiting import overdue
-from adjudge.rewards.colocated import Colocated
-from adjudge.rewards.gated import Gated
-from adjudge.rewards.group import Group
-from adjudge.rewards.guards.collapse import CollapseGuard
-from adjudge.rewards.guards.guard import Guard
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
+from adjudge.rewards.parts.gated import Gated
+from adjudge.rewards.parts.section_reward import SectionReward
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
-from adjudge.rewards.section_reward import SectionReward
 from adjudge.rewards.trainers.scoring import Scorer
-from tests.rewards.trainers.rewards import Judged, Relative, Short, Told, Waiting, fails_on_second
+from tests.rewards.trainers.rewards import Judged, Relative, Seen, Short, Told, Waiting, fails_on_second
 
 GROUPS = [Group("Tell one.", ["A", "A A"]), Group("Tell two.", ["A B", "A"])]
 LATE = GroupReward((None, None), ("timeout", "timeout"))
@@ -62,40 +59,6 @@ def test_what_a_failure_says_of_a_text_forges_no_line_of_the_log(caplog: pytest.
     assert "ValueError: Well.⟨U+000A⟩ERROR all is lost⟨U+0007⟩" in said and "⟨U+001B⟩[2J⟨U+000A⟩Tell." in said
 
 
-class Seen(Guard):
-    """Notes the prompts of every step, and at which steps it probes."""
-
-    name, measures = "seen", ()
-    limits = {}  # noqa: RUF012
-
-    def __init__(self) -> None:
-        self.steps: list[list[str]] = []
-        self.probed: list[int] = []
-
-    def observe(self, groups: Sequence[Group], rewards: Sequence[GroupReward]) -> None:
-        self.steps.append([group.prompt for group in groups])
-
-    def probe(self, reward: Reward) -> None:
-        self.probed.append(len(self.steps) + 1)
-
-    def readings(self) -> dict[str, float]:
-        return {}
-
-
-@pytest.mark.parametrize("nested", [False, True])
-def test_a_step_counts_once_to_the_guards_though_its_groups_are_asked_for_again(nested: bool) -> None:
-    groups = [*GROUPS, Group("Tell three.", ["A A", "A"])]
-    guarded = Guarded(Told(fails_on_second), [seen := Seen()], every=2)
-    scorer = Scorer(guarded.during_training() if nested else guarded, on_failure="abstain")
-    if nested:
-        assert isinstance(scorer.reward, Guarded) and isinstance(scorer.reward.reward, Colocated)
-    assert [reward.abstained[0] for reward in scorer.score(groups).rewards] == [None, "cancelled", None]
-    assert [reward.abstained[0] for reward in scorer.score(groups[:1]).rewards] == [None]
-    assert seen.steps == [["Tell one.", "Tell two.", "Tell three."], ["Tell one."]]
-    assert seen.probed == [1]
-    assert scorer.reward.step == 2  # type: ignore[attr-defined]
-
-
 def test_the_history_of_a_length_free_reward_is_that_of_steps_though_groups_are_asked_for_again() -> None:
     def rewards(response: str) -> float:
         return 10.0 * fails_on_second(response)
@@ -106,46 +69,6 @@ def test_the_history_of_a_length_free_reward_is_that_of_steps_though_groups_are_
     assert first[0].rewards == (10.0, 30.0) and first[2].rewards == (30.0, 10.0)  # no slope before the first step
     assert whole.reward.state.groups == 2  # type: ignore[attr-defined]
     assert whole.score(groups).rewards[0].rewards == pytest.approx((20.0, 20.0))
-
-
-class Probing(Seen):
-    """Asks the reward."""
-
-    def probe(self, reward: Reward) -> None:
-        reward.score_groups([Group("probe", ["A"])])
-        super().probe(reward)
-
-
-class SlowToProbe(Waiting):
-    """Answers at once, but for what guards ask."""
-
-    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
-        return super().score_groups(groups) if groups[0].prompt == "probe" else Relative().score_groups(groups)
-
-
-def test_guards_that_ask_for_longer_than_there_is_time_cost_no_reward(caplog: pytest.LogCaptureFixture) -> None:
-    reward = SlowToProbe()
-    scorer = Scorer(Guarded(reward, [seen := Probing()], every=3), 2.0)
-    assert scorer.score(GROUPS).rewards == Relative().score_groups(GROUPS)
-    assert "probes take longer than is left of 2 s" in caplog.text and seen.steps == [["Tell one.", "Tell two."]]
-    reward.go.set()
-    assert scorer._busy.acquire(timeout=60)  # it has ended
-    scorer._busy.release()
-    scorer.deadline = 60
-    for _ in range(3):
-        scorer.score(GROUPS)
-    assert seen.probed == [2, 4] and len(seen.steps) == 4  # the first ended after its step
-
-
-def test_calls_that_overlap_probe_once_and_no_groups_probe_nothing() -> None:
-    guarded = Guarded(Relative(), [seen := Seen()], every=100)
-    scorer = Scorer(guarded)
-    assert scorer.score_apart([]) == [] and seen.probed == []
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(scorer.score, [GROUPS] * 32))
-    assert len(seen.probed) == 1 and len(seen.steps) == 32
-    guarded.probe()
-    assert len(seen.probed) == 1  # it is not time
 
 
 def test_more_groups_than_a_queue_takes_are_asked_for_one_by_one() -> None:
@@ -165,17 +88,6 @@ def test_more_groups_than_a_queue_takes_are_asked_for_one_by_one() -> None:
         Scorer(TooLarge(), on_failure="abstain").score(GROUPS)
 
 
-def test_a_step_without_rewards_is_not_probed_but_the_next_one_is() -> None:
-    reward = Waiting()
-    scorer = Scorer(Guarded(reward, [seen := Seen()], every=10), 0.05)
-    assert scorer.score(GROUPS).rewards == [LATE, LATE] and seen.probed == []
-    reward.go.set()
-    scorer.deadline = 60
-    for _ in range(3):
-        scorer.score(GROUPS)
-    assert seen.probed == [2]
-
-
 def test_what_a_layer_makes_of_rewards_is_checked_too() -> None:
     class Adds(LengthFree):
         def after(self, groups: Sequence[Group], rewards: list[GroupReward]) -> list[GroupReward]:
@@ -183,12 +95,6 @@ def test_what_a_layer_makes_of_rewards_is_checked_too() -> None:
 
     [reward] = Scorer(Adds(Relative())).score(GROUPS[:1]).rewards
     assert (reward.rewards, reward.abstained) == ((None, 1.0), ("non_finite", None))
-
-
-def test_the_guards_see_what_is_trained_on() -> None:
-    guard = CollapseGuard(enough=2)
-    Scorer(Guarded(Told(lambda response: 2.0 if response == "A" else float("nan")), [guard])).score(GROUPS)
-    assert list(guard.scores) == [(2.0,), (2.0,)]
 
 
 def test_groups_that_only_happen_to_be_asked_for_together_do_not_answer_for_each_other() -> None:
@@ -354,6 +260,39 @@ def test_what_a_judge_writes_is_not_taken_from_what_sharing_saved() -> None:
     assert (scored.tokens_computed, scored.tokens_saved) == (100, 40)
 
 
+def test_calls_that_wait_for_each_other_report_what_each_has_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Turn:
+        """Lets nobody in before `calls` of them are there."""
+
+        def __init__(self, calls: int) -> None:
+            self.calls, self.lock = Barrier(calls), Lock()
+
+        def __enter__(self) -> None:
+            self.calls.wait(60)
+            self.lock.acquire()
+
+        def __exit__(self, *why: object) -> None:
+            self.lock.release()
+
+    class Computes(Relative):
+        stats = Stats()
+        clock = 0.0
+        engines = property(lambda self: (self,))  # type: ignore[assignment]
+
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            self.stats.tokens_computed += 100
+            self.clock += 8.0
+            return super().score_groups(groups)
+
+    reward = Computes()
+    monkeypatch.setattr("adjudge.rewards.trainers.scoring.time.monotonic", lambda: reward.clock)
+    scorer = Scorer(reward)
+    scorer._turn = cast(Any, Turn(4))
+    with ThreadPoolExecutor(4) as pool:
+        scored = list(pool.map(lambda _: scorer.score(GROUPS), range(4)))
+    assert [(one.tokens_computed, one.seconds) for one in scored] == [(100, 8.0)] * 4
+
+
 def test_the_tokens_of_the_rewards_engine_are_counted_from_its_first_call_on() -> None:
     scorer = Scorer(Judged())
     first = scorer.score(GROUPS)
@@ -365,51 +304,6 @@ def test_the_tokens_of_the_rewards_engine_are_counted_from_its_first_call_on() -
     assert again.tokens_computed <= first.tokens_computed and again.rewards == first.rewards
     copy = pickle.loads(pickle.dumps(scorer))
     assert copy.score(GROUPS).rewards == first.rewards
-
-
-class Cut(Told):
-    """Answers the probes named `slow` as an engine does whose call ends: with abstentions."""
-
-    def __init__(self, *slow: str) -> None:
-        super().__init__(float)
-        self.slow, self.asked = set(slow), list[str]()
-
-    def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
-        self.asked.append(groups[0].prompt)
-        if groups[0].prompt not in self.slow:
-            return Relative().score_groups(groups)
-        while overdue() < 0:
-            time.sleep(0.005)
-        return [GroupReward((None,) * len(one.responses), ("timeout",) * len(one.responses)) for one in groups]
-
-
-class Named(Probing):
-    """Asks the reward about a prompt of its own."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.name = name
-
-    def probe(self, reward: Reward) -> None:
-        reward.score_groups([Group(self.name, ["A"])])
-        self.probed.append(len(self.steps) + 1)
-
-
-def test_a_probe_that_is_cut_short_says_nothing_and_is_tried_again_first(caplog: pytest.LogCaptureFixture) -> None:
-    guards = [Named(name) for name in ("one", "two", "three")]
-    reward = Cut("two")
-    scorer = Scorer(Guarded(reward, guards, every=10), 0.3)
-    for step in range(1, 6):
-        assert scorer.score(GROUPS).rewards == Relative().score_groups(GROUPS)  # no step pays for it
-        if step == 2:
-            assert [guard.probed for guard in guards] == [[1], [], []]
-    assert [name for name in reward.asked if name != "Tell one."] == ["one", "two", "two", "two", "three"]
-    assert [guard.probed for guard in guards] == [[1], [], [3]]
-    assert caplog.text.count("the guard two has not had time to probe: raise the deadline") == 1
-    reward.slow.clear()
-    for _ in range(6):
-        scorer.score(GROUPS)
-    assert [guard.probed for guard in guards] == [[1, 11], [11], [3, 11]]
 
 
 def test_the_time_that_a_call_has_waited_for_its_turn_is_part_of_its_deadline() -> None:

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.function_reward import FunctionReward
-from adjudge.rewards.group import Group
+from adjudge.rewards.parts.function_reward import FunctionReward
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.filling import LoneAbstention
 from adjudge.rewards.trainers.slime import for_slime, slime_advantages

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.combining import WeightedSum
-from adjudge.rewards.function_reward import FunctionReward
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
-from adjudge.rewards.layer import learning
+from adjudge.rewards.parts.combining import WeightedSum
+from adjudge.rewards.parts.function_reward import FunctionReward
+from adjudge.rewards.parts.layer import learning
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.trl import AsyncTrlReward, TrlReward, for_trl
 from tests.rewards.trainers.processes import PROMPTS, STORIES, no_time_for
@@ -341,3 +341,17 @@ def test_the_adapter_needs_nothing_of_the_trainers_it_is_for() -> None:
         source = path.read_text()
         for package in ("trl", "verl", "openrlhf", "slime", "accelerate", "ray"):
             assert f"import {package}" not in source and f"from {package}" not in source
+
+
+def test_a_part_that_is_called_abstained_has_a_column_beside_the_reasons() -> None:
+    class Aspects(Relative):
+        def _scored(self, group: Group) -> GroupReward:
+            return GroupReward((1.0, None), (None, "timeout"), {"abstained": (0.5, 0.25), "plot": (1.0, 2.0)})
+
+    table: dict[str, list[Any]] = {}
+    Aspects().for_trl(2)(["p"] * 2, ["a", "b"], log_extra=table.__setitem__)
+    assert table == {
+        "relative/abstained": [None, "timeout"],
+        "relative/part/abstained": [0.5, 0.25],
+        "relative/plot": [1.0, 2.0],
+    }

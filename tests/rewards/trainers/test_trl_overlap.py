@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.rewards.group import Group
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.rewards.trainers.trl import for_trl
 from tests.rewards.trainers.rewards import Told

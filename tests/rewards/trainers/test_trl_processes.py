@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.rewards.group import Group
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.trainers.measures import REASONS
 from adjudge.rewards.trainers.trl import AsyncTrlReward, TrlReward, for_trl, shares
 from tests.rewards.guards.made_reward import CANARIES

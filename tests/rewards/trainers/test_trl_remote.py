@@ -7,9 +7,9 @@ import pickle
 
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
-from adjudge.rewards.judge_reward import JudgeReward
+from adjudge.rewards.engines.specification import EngineSpec, JudgeSpec
+from adjudge.rewards.judge_rewards.judge_reward import JudgeReward
 from adjudge.rewards.judges.aspects import STORYER
-from adjudge.rewards.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.trainers.trl import AsyncTrlReward, TrlReward, for_trl
 from tests.engine.http.serving import MODEL, served
 

@@ -16,10 +16,10 @@ import torch
 
 from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.models.sources import open_source, resolve
-from adjudge.rewards.combining import WeightedSum
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
+from adjudge.rewards.parts.combining import WeightedSum
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.trl import for_trl
 from tests.rewards.trainers.rewards import Judged, Relative, Told, fails_on_second

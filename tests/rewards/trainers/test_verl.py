@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.function_reward import FunctionReward
-from adjudge.rewards.group import Group
-from adjudge.rewards.layer import Layer
+from adjudge.rewards.parts.function_reward import FunctionReward
+from adjudge.rewards.parts.layer import Layer
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
 from adjudge.rewards.trainers.filling import LoneAbstention
 from adjudge.rewards.trainers.verl import for_verl, for_verl_batch

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.rows import Row
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import Item
 from adjudge.training.curate.labelled import Labelled, divide, labelled_of
 from tests.training.curate.world import labelled
 

@@ -8,8 +8,8 @@ import pytest
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.rows import Row
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import Item
 from adjudge.training.attrition import Count
 from adjudge.training.curate.pairs import (
     Candidate,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from adjudge.rewards.judges.principle import read_principles
-from adjudge.rewards.label_agreement import LabelAgreement
+from adjudge.training.curate.label_agreement import LabelAgreement
 from adjudge.training.curate.results import draw_rounds, write_principles
 from adjudge.training.curate.search import Round
 

@@ -10,7 +10,7 @@ import pytest
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.label_agreement import LabelAgreement
+from adjudge.training.curate.label_agreement import LabelAgreement
 from adjudge.training.curate.labelled import divide
 from adjudge.training.curate.search import Plan, Round, Search, best, checked_reflection
 from tests.rewards.debating import WIDE

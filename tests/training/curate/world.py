@@ -16,7 +16,7 @@ from adjudge.engine.score import Score
 from adjudge.engine.text.labels import Labels
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.principle import PrincipleJudge
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.verdict import Item
 from adjudge.training.curate.agents import Agents
 from adjudge.training.curate.labelled import Division, Labelled, divide
 from adjudge.training.curate.search import Plan, Search

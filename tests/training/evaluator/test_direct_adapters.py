@@ -21,8 +21,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.adapters import attach, read_adapter
 from adjudge.engine.models.sources import open_source, resolve
 from adjudge.rewards.judges.pointwise import PointwiseJudge
-from adjudge.rewards.rows import Row
-from adjudge.rewards.wire import item_of
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.wire import item_of
 from adjudge.training.evaluator import direct, trainer
 from adjudge.training.evaluator.direct import SlotTask, train_direct
 from adjudge.training.evaluator.questions import rated_rows

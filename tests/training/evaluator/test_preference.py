@@ -13,7 +13,7 @@ pytest.importorskip("trl", reason="needs the extra train")
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.scalar import ScalarJudge
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.verdict import Item
 from adjudge.training.evaluator.preference import PairTask, preferences_of, train_reward
 from adjudge.training.evaluator.recipe import PreferenceRecipe
 from adjudge.training.evaluator.split import read_split

@@ -9,8 +9,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.dummy import tiny_tokenizer
 from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.judges.pointwise import PointwiseJudge
-from adjudge.rewards.rows import Row
-from adjudge.rewards.wire import item_of
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.wire import item_of
 from adjudge.training.evaluator.questions import WordingEngine, rated_rows, slots_of
 from adjudge.training.evaluator.split import read_split
 from tests.training.evaluator.rated import direct_recipe

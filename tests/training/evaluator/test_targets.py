@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.training.evaluator.recipe import Scores
 from adjudge.training.evaluator.targets import expected, ratings_of, soft_target
 

@@ -10,8 +10,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.pointwise import PointwiseJudge
-from adjudge.rewards.row_files import read_rows
-from adjudge.rewards.verdict import Item, Pair
+from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.verdict import Item, Pair
 from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.rule import inverted, written_scores
 from adjudge.training.prompts import asked

@@ -9,7 +9,7 @@ from rich.console import Console
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
-from adjudge.rewards.verdict import Pair
+from adjudge.rewards.records.verdict import Pair
 from adjudge.training.evolve.judges import BetterJudge, QualityJudge
 from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.validation import Validated, stages_of, validate, validation_table

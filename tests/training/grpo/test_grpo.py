@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from adjudge.engine.models import dummy
 from adjudge.engine.models.sources import open_source, resolve
 from adjudge.engine.text.prompt import Message, Prompt
 from adjudge.engine.text.tokenizer import Tokenizer
-from adjudge.rewards.specification import EngineSpec
+from adjudge.rewards.engines.specification import EngineSpec
 from adjudge.training.grpo import trainer
 from adjudge.training.grpo.grpo import train_grpo
 from adjudge.training.grpo.replay import replay_rewards
@@ -329,4 +330,9 @@ def test_a_run_that_ends_before_anything_is_logged_has_ended_well(tmp_path: Path
     recipe = tiny_recipe(tmp_path, optimiser={"steps": 2}, logging={"every": 10, "save_every": 10})
     run = train_grpo(recipe, reward=Vowels())
     assert run.folder.policy.is_dir() and (run.before, run.after) == (None, None)
-    assert train_grpo(recipe, reward=Vowels(), resume=True).step == 2
+    said: list[str] = []
+    assert train_grpo(recipe, reward=Vowels(), resume=True, status=said.append).step == 2
+    assert "continuing after step 2" in said
+    shutil.rmtree(run.folder.checkpoint() or "")
+    train_grpo(recipe, reward=Vowels(), resume=True, status=said.append)
+    assert said[-1] == "no checkpoint to continue from yet ([logging] save_every): from the first step again"

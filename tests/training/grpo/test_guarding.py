@@ -12,8 +12,8 @@ import msgspec
 from transformers import TrainerCallback
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.guard import GuardTripped
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.training.grpo.grpo import train_grpo
 from adjudge.training.metrics import read_metrics

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("trl", reason="needs the extra train")
 
 
-from adjudge.rewards.group import Group
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.training.grpo.grpo import train_grpo
 from adjudge.training.grpo.trainer import HELD_OUT_BATCH, held_out_batch, weigh

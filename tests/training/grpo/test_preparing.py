@@ -10,8 +10,8 @@ pytest.importorskip("trl", reason="needs the extra train")
 
 from adjudge.engine.engine import Engine
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.references import DynamicReference
-from adjudge.rewards.trainers.processes import Outcome
+from adjudge.rewards.judge_rewards.references import DynamicReference
+from adjudge.rewards.trainers.processes import Result
 from adjudge.training.grpo import preparing
 from adjudge.training.grpo.grpo import train_grpo
 from adjudge.training.grpo.preparing import WINDOW, Preparing
@@ -84,7 +84,7 @@ def test_each_process_writes_its_share_and_knows_what_the_others_wrote(
     sent: list[list[Any]] = [[], []]
 
     def train(rank: int, others: list[Any]) -> None:
-        def share(outcome: Outcome[Any]) -> list[Outcome[Any]]:
+        def share(outcome: Result[Any]) -> list[Result[Any]]:
             sent[rank].append(outcome)
             return [outcome, *others[len(sent[rank]) - 1 : len(sent[rank])]]
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.group import Group
 from adjudge.rewards.guards.canary import SHIPPED
 from adjudge.rewards.guards.collapse import CollapseGuard
 from adjudge.rewards.guards.guarded import Guarded, standard_guards
+from adjudge.rewards.records.group import Group
+from adjudge.rewards.records.rows import Row
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.rows import Row
 from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.presets import preset_record
 from adjudge.training.recipe import laid_over, read_recipe, recipe_of

@@ -22,9 +22,9 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.score import Score
 from adjudge.engine.text.prompt import Prompt
-from adjudge.rewards import specification
+from adjudge.rewards.engines import specification
+from adjudge.rewards.engines.specification import EngineSpec, without_models
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.specification import EngineSpec, without_models
 from adjudge.rewards.trainers.trl import for_trl
 from adjudge.training.grpo.replay import Replayed, replay_rewards
 from adjudge.training.grpo.reward_recipe import RewardRecipe
@@ -141,7 +141,8 @@ def test_an_abstention_whose_verdict_is_gone_is_not_the_same(tmp_path: Path) -> 
     run = played(tmp_path, lambda text: False, judge=judge)
     assert all(one.equal and one.reward is None for one in replay(run))
     with sqlite3.connect(run.journal) as book:
-        book.execute("DELETE FROM verdicts")
+        for table in ("verdicts", "questions"):  # else they are concluded anew from the answers
+            book.execute(f"DELETE FROM {table}")
     book.close()
     assert all(one.lost == "verdict" for one in replay(run))
 

@@ -15,7 +15,7 @@ import torch
 from transformers import TrainerCallback
 
 from adjudge.engine.errors import AdjudgeError, ModelNotFound
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.training.grpo import trainer
 from adjudge.training.grpo.grpo import _record, train_grpo
 from adjudge.training.prompts import Prompts

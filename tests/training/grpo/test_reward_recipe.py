@@ -7,13 +7,14 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
-from adjudge.rewards.gated import Gated
-from adjudge.rewards.group import Group
+from adjudge.rewards.engines.specification import JudgeSpec
+from adjudge.rewards.judge_rewards import judged
+from adjudge.rewards.judge_rewards.story_reward import StoryReward
+from adjudge.rewards.judge_rewards.tournament_reward import TournamentReward
+from adjudge.rewards.parts.gated import Gated
+from adjudge.rewards.records.group import Group
+from adjudge.rewards.records.rows import Row
 from adjudge.rewards.reward import Reward
-from adjudge.rewards.rows import Row
-from adjudge.rewards.specification import JudgeSpec
-from adjudge.rewards.story_reward import StoryReward
-from adjudge.rewards.tournament_reward import TournamentReward
 from adjudge.training.grpo.reward_parts import Engine
 from tests.training.runs import tiny_recipe
 
@@ -309,6 +310,20 @@ def test_a_row_without_what_a_judge_reads_is_found_before_the_run(
     recipe.check(rows[:1])
     with pytest.raises(AdjudgeError, match=f"^row 2.*{said}"):
         recipe.check(rows)
+
+
+def test_a_judge_is_opened_once_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds: list[str] = []
+    prepare = judged.prepare
+
+    def noted(kind: str, options: dict[str, Any]) -> Any:
+        kinds.append(kind)
+        return prepare(kind, options)
+
+    monkeypatch.setattr(judged, "prepare", noted)
+    recipe = tiny_recipe(Path(), reward={"parts": {"x": {"kind": "judge", "judge": "tree"}}}).reward
+    recipe.check([Row(f"row {number}", {"prompt": "p"}) for number in range(3)])
+    assert kinds == ["tree"]
 
 
 def test_what_needs_nothing_of_the_data_asks_for_nothing() -> None:

@@ -15,7 +15,7 @@ from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.models.merging import ADAPTER
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.pointwise import PointwiseJudge
-from adjudge.rewards.verdict import Item, Pair
+from adjudge.rewards.records.verdict import Item, Pair
 from adjudge.training.house.card import card as card_of
 from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.house import train_house

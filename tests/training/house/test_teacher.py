@@ -22,8 +22,8 @@ from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.judges.pointwise import PointwiseJudge
-from adjudge.rewards.rows import Row
-from adjudge.rewards.verdict import Item
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.verdict import Item
 from adjudge.training.bare_model import BareModel
 from adjudge.training.house.continuations import Continuation, noisy, of_one_length, several, written_by
 from adjudge.training.house.recipe import TextFile

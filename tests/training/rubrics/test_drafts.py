@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.rewards.judges.published_rubrics import IGNITING, SIX
-from adjudge.rewards.judges.rubric import Criterion, Level, Rubric, rubric_of
+from adjudge.rewards.records.rubric import Criterion, Level, Rubric, rubric_of
 from adjudge.training.rubrics.drafts import mended_points, read_rubric_text, rubric_record
 from adjudge.training.stages import Unusable
 from tests.training.rubrics.examiner import criterion, draft, simple

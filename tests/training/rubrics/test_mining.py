@@ -13,8 +13,8 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.published_rubrics import SIX
-from adjudge.rewards.judges.rubric import rubric_of
 from adjudge.rewards.judges.rubric_scoring import marks_of
+from adjudge.rewards.records.rubric import rubric_of
 from adjudge.training import stages
 from adjudge.training.attrition import Count
 from adjudge.training.rubrics.corpus import Page

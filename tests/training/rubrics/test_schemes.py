@@ -7,7 +7,7 @@ import pytest
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.published_rubrics import IGNITING, SIX
-from adjudge.rewards.verdict import Item, Verdict
+from adjudge.rewards.records.verdict import Item, Verdict
 from adjudge.training.rubrics.drafts import read_rubric_text
 from adjudge.training.rubrics.schemes import SCHEMES, check_schemes, compare_schemes, judge_schemes
 from tests.training.rubrics.examiner import Examiner, simple

@@ -9,7 +9,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.rows import Row
+from adjudge.rewards.records.rows import Row
 from adjudge.training.attrition import Count
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.stages import Texts

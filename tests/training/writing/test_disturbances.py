@@ -10,8 +10,8 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.journal import Journal
-from adjudge.rewards.rows import Row
-from adjudge.rewards.wire import item_of
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.wire import item_of
 from adjudge.training.stages import Texts
 from adjudge.training.writing.disturbances import KINDS, disturb, disturbed, parse_kinds
 from tests.rewards.scripted import ScriptedEngine

@@ -7,8 +7,8 @@ import pytest
 
 from adjudge.bench.tree.howtobench import items_of
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.rows import Row
-from adjudge.rewards.wire import item_of
+from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.wire import item_of
 from adjudge.training.writing.building import Candidate, Construction, candidates_of
 from adjudge.training.writing.tasks import GAP, completions, guided, opened, parse_tasks
 

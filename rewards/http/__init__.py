@@ -1,0 +1,1 @@
+"""What a server of judges and rewards is asked, and answers."""

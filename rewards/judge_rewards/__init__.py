@@ -1,0 +1,1 @@
+"""Rewards that ask a judge, and the references they compare with."""

@@ -1,0 +1,1 @@
+"""What rewards are composed of, without a judge: checks, functions, sums, products, gates."""

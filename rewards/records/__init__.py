@@ -1,0 +1,1 @@
+"""What is judged and what comes out: pairs, items, groups, verdicts, and how files hold them."""
