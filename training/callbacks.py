@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from transformers import TrainerCallback
@@ -10,7 +9,7 @@ from transformers import TrainerCallback
 from adjudge.training.curves import draw_curves
 from adjudge.training.metrics import append_metrics, metrics_line, read_metrics
 from adjudge.training.pictures import can_draw
-from adjudge.training.progress import EVERY, FIRST, bar
+from adjudge.training.progress import Pace, bar
 from adjudge.training.run_folder import RunFolder
 
 
@@ -26,7 +25,7 @@ class Watch(TrainerCallback):
         self.folder, self.epochs = folder, epochs
         self.progress = bar()
         self.task: Any = None
-        self.first, self.began, self.due = 0, 0.0, 0.0
+        self.pace: Pace | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Show the bar."""
@@ -34,8 +33,7 @@ class Watch(TrainerCallback):
         if state.is_world_process_zero:
             self.task = self.progress.add_task("training", total=state.max_steps, completed=state.global_step)
             self.progress.start()
-            self.first, self.began = state.global_step, time.monotonic()
-            self.due = self.began + FIRST
+            self.pace = Pace(self.progress.console, state.max_steps, state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Move it."""
@@ -43,7 +41,8 @@ class Watch(TrainerCallback):
             state.epoch = self.epochs * state.global_step / state.max_steps
         if state.is_world_process_zero:
             self.progress.update(self.task, completed=state.global_step)
-            self._say(state)
+            if self.pace is not None:
+                self.pace.say(f"{self.progress.tasks[0].description}: step", state.global_step)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Write a line of metrics."""
@@ -57,16 +56,6 @@ class Watch(TrainerCallback):
         """Draw the curves so far."""
         if state.is_world_process_zero:
             self.draw()
-
-    def _say(self, state: Any) -> None:
-        """How far the run is, where no bar tells it and it is time to."""
-        now, done, left = time.monotonic(), state.global_step - self.first, state.max_steps - state.global_step
-        if self.progress.console.is_terminal or now < self.due or not done or not left:
-            return
-        self.due = now + EVERY
-        minutes = (now - self.began) / done * left / 60
-        step = f"step {state.global_step:,} of {state.max_steps:,}, {minutes:.0f} min left"
-        self.progress.console.print(f"{self.progress.tasks[0].description}: {step}", highlight=False)
 
     def close(self) -> None:
         """Take the bar away, however the run ended."""

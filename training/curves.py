@@ -24,36 +24,27 @@ PANELS: dict[str, tuple[str, ...]] = {
 """What is drawn: a title, and the metric by its name, behind that of a reward or not; parts of it have a panel too."""
 
 SFT_PANELS: dict[str, tuple[str, ...]] = {
-    "loss": ("loss",),
     "share of tokens foreseen": ("mean_token_accuracy",),
     "entropy": ("entropy",),
-    "norm of the gradient": ("grad_norm",),
-    "learning rate": ("learning_rate",),
 }
 """The same of supervised training."""
 
 DIRECT_PANELS: dict[str, tuple[str, ...]] = {
-    "loss": ("loss",),
     "agreement with the known scores": ("pearson", "spearman", "kendall", "order"),
     "mean absolute error": ("error",),
     "label mass": ("mass", "mass_least"),
-    "norm of the gradient": ("grad_norm",),
-    "learning rate": ("learning_rate",),
 }
 """The same of a direct evaluator."""
 
 PREFERENCE_PANELS: dict[str, tuple[str, ...]] = {
-    "loss": ("loss",),
     "share of pairs in people's order": ("accuracy",),
     "reward of the chosen above the rejected": ("margin",),
     "mean reward": ("reward_chosen", "reward_rejected"),
-    "norm of the gradient": ("grad_norm",),
-    "learning rate": ("learning_rate",),
 }
 """The same of a reward model."""
 
 OTHERS = {"mean_token_accuracy": SFT_PANELS, "mass_least": DIRECT_PANELS, "margin": PREFERENCE_PANELS}
-"""What is drawn of runs that are no GRPO, by a metric that only they have."""
+"""What is drawn of runs that are no GRPO, by a metric that only they have; judges have it of held-out rows alone."""
 
 PART = re.compile(rf"[^/]+/mean/(?:reward/)?(?!(?:{'|'.join(TAKEN)})$)[^/]+")
 """A part of a reward, of one behind gates as well, which is their part "reward"; other means say how it was judged."""
@@ -68,10 +59,13 @@ def draw_curves(runs: Sequence[Lines], path: Path, title: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     named = sorted({name for lines in runs for line in lines for name in line})
-    chosen = next((panels for name, panels in OTHERS.items() if name in named), PANELS)
-    panels = {panel: _named(named, names) for panel, names in chosen.items()}
-    if chosen is PANELS:
+    if "reward" in named:
+        panels = {panel: _named(named, names) for panel, names in PANELS.items()}
         panels["parts of the reward"] = [name for name in named if PART.fullmatch(name)]
+    else:
+        own = next((panels for name, panels in OTHERS.items() if name in named), {})
+        ours = {"loss": ("loss",), **own, "norm of the gradient": ("grad_norm",), "learning rate": ("learning_rate",)}
+        panels = {panel: _named(named, names) for panel, names in ours.items()}
     figure = new_figure(12, 6.5)
     places = iter(figure.subplots(2, 3).flat)
     for (panel, names), axes in zip(panels.items(), places, strict=False):

@@ -22,25 +22,8 @@ from adjudge.training.once import once
 
 T = TypeVar("T")
 
-
-class KeptEmbedding(msgspec.Struct, frozen=True, array_like=True):
-    """An embedding as the journal keeps it."""
-
-    values: bytes | None
-    reason: Reason | None
-    prompt_tokens: int
-
-    @staticmethod
-    def of(embedding: Embedding) -> KeptEmbedding:
-        """The embedding to keep."""
-        values = None if embedding.values is None else embedding.values.tobytes()
-        return KeptEmbedding(values, embedding.reason, embedding.prompt_tokens)
-
-    @property
-    def embedding(self) -> Embedding:
-        """As the engine gave it."""
-        values = None if self.values is None else np.frombuffer(self.values, np.float32)
-        return Embedding(values, self.reason, self.prompt_tokens)
+KeptEmbedding = tuple[bytes | None, Reason | None, int]
+"""An embedding as the journal keeps it: its values, why there are none, and the tokens of its prompt."""
 
 
 class KeptEngine(EngineAround):
@@ -99,11 +82,11 @@ class KeptEngine(EngineAround):
 
         def ask(new: list[int]) -> Iterator[tuple[int, KeptEmbedding]]:
             wanted = [prompts[place] for place in new]
-            for number, embedding in self._engine.embed_iter(wanted, **how):
-                yield number, KeptEmbedding.of(embedding)
+            for number, one in self._engine.embed_iter(wanted, **how):
+                yield number, (None if one.values is None else one.values.tobytes(), one.reason, one.prompt_tokens)
 
-        found = self._once(keys, ask, KeptEmbedding, lambda kept: kept.reason)
-        return ((place, kept.embedding) for place, kept in found)
+        for place, (values, why, tokens) in self._once(keys, ask, KeptEmbedding, lambda kept: kept[1]):
+            yield place, Embedding(None if values is None else np.frombuffer(values, np.float32), why, tokens)
 
     def reward_iter(self, prompts: Sequence[AnyPrompt], **how: Any) -> Iterator[tuple[int, ModelReward]]:
         """Like `reward`, but yields (index, reward) as soon as each prompt is done."""
@@ -116,7 +99,7 @@ class KeptEngine(EngineAround):
         self,
         keys: Sequence[str],
         ask: Callable[[list[int]], Iterator[tuple[int, T]]],
-        kind: type[T],
+        kind: Any,
         ended: Callable[[T], str | None],
     ) -> Iterator[tuple[int, T]]:
         def counted(new: list[int]) -> Iterator[tuple[int, T]]:
@@ -126,7 +109,8 @@ class KeptEngine(EngineAround):
 
         def unpack(raw: bytes) -> T:
             self.remembered += 1
-            return msgspec.msgpack.decode(raw, type=kind)  # JSON has no infinities
+            answer: T = msgspec.msgpack.decode(raw, type=kind)  # JSON has no infinities
+            return answer
 
         return once(self._journal, keys, counted, pack=msgspec.msgpack.encode, unpack=unpack, ended=ended)
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from msgspec import MsgspecError
+
+from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.whole_file import write_whole
-from adjudge.training.lines import read_lines
+
+T = TypeVar("T")
 
 Split = Literal["train", "held_out"]
 HELD_OUT = "eval_"
@@ -33,6 +37,25 @@ def append_metrics(path: Path, line: Mapping[str, Any]) -> None:
     """Add a line to the file."""
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
+
+
+def read_lines(path: Path, decode: Callable[[bytes], T], *, fault: str, mend: str) -> list[tuple[T, bytes]]:
+    """What stands in the lines, each with its line and that one's end; a last line that a crash has cut is left out.
+
+    Raises AdjudgeError for a file that cannot be read, with the `mend`, and for a line that has the `fault`.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")  # and at no other break: texts hold U+2028 and the like as they are
+    except OSError as error:
+        raise AdjudgeError(f"cannot read {path} ({error.strerror}): {mend}") from error
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append((decode(line), line + b"\n"))
+        except (ValueError, MsgspecError) as error:
+            if number < len(lines):
+                raise AdjudgeError(f"line {number} of {path} {fault} ({reason(error)}): remove it") from error
+    return found
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

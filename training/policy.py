@@ -10,7 +10,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.reward_head import NAMES
 from adjudge.engine.models.sources import ModelSource, OpenModel, open_source, resolve
-from adjudge.training.recipe import Lora, Policy
+from adjudge.training.recipe import Policy
 
 
 def open_policy(policy: Policy, folder: Path, *, gpu: bool) -> OpenModel:
@@ -45,15 +45,17 @@ def room(max_tokens: int, model: Any) -> int:
     return min(max_tokens, context or max_tokens)
 
 
-def lora_config(lora: Lora, model: Any, task: str = "CAUSAL_LM") -> Any:
-    """The peft configuration of an adapter over the model; `task` as peft calls it.
+def adapter_over(model: Any, policy: Policy, task: str = "CAUSAL_LM") -> Any:
+    """The peft configuration of the adapter that is trained, `task` as peft calls it; None where all weights are.
 
     Raises AdjudgeError for a target that is no layer of the model, or its head, over which engines lay none.
     """
+    if policy.method == "full":
+        return None
     import torch
     from peft import LoraConfig
 
-    head = model.get_output_embeddings()
+    lora, head = policy.lora, model.get_output_embeddings()
     layers = [
         name
         for name, layer in model.named_modules()

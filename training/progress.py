@@ -22,16 +22,30 @@ def bar(*, shown: bool = True) -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not (shown and console.is_terminal))
 
 
+class Pace:
+    """Says now and then, where there is no terminal for a bar, how far something is of `total`; `done` is its start."""
+
+    def __init__(self, console: Console, total: int, done: int = 0) -> None:
+        self.console, self.total, self.first = console, total, done
+        self.began = time.monotonic()
+        self.due = self.began + FIRST
+
+    def say(self, what: str, done: int) -> None:
+        """Say it, where it is time to."""
+        now, new = time.monotonic(), done - self.first
+        if self.console.is_terminal or now < self.due or not new or done >= self.total:
+            return
+        self.due = now + EVERY
+        left = (now - self.began) / new * (self.total - done) / 60
+        self.console.print(f"{what} {done:,} of {self.total:,}, {left:.0f} min left", highlight=False)
+
+
 def watched(what: str, answers: Iterable[T], total: int) -> Iterator[T]:
     """The answers, with a bar that moves as they come, or a line now and then."""
     with bar() as progress:
         task = progress.add_task(what, total=total)
-        began = time.monotonic()
-        due = began + FIRST
+        pace = Pace(progress.console, total)
         for done, answer in enumerate(answers, 1):
             yield answer
             progress.advance(task)
-            now = time.monotonic()
-            if not progress.console.is_terminal and now >= due and done < total:
-                due, left = now + EVERY, (now - began) / done * (total - done) / 60
-                progress.console.print(f"{what}: {done:,} of {total:,}, {left:.0f} min left", highlight=False)
+            pace.say(f"{what}:", done)

@@ -21,8 +21,11 @@ from adjudge.rewards.records.rows import Row, renamed
 from adjudge.training.recipe import Data
 from adjudge.training.terminal import counted
 
-RESERVED = ("completion", "completions", "completion_ids", "prompts", "image", "images", "tools", "environment")
-"""Columns that mean something else to TRL, or that it would pass twice."""
+RESERVED = (
+    *("completion", "completions", "completion_ids", "prompts", "image", "images", "tools", "environment"),
+    *("trainer_state", "log_extra", "log_metric"),
+)
+"""Columns that mean something else to TRL, that it would pass twice, or put something of its own in the place of."""
 
 NEEDED_BY = "a policy"
 COLUMNS = "[data] columns"

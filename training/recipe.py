@@ -46,7 +46,13 @@ NEEDED = {
 INSTEAD = {"steps": "epochs", "epochs": "steps"}
 """Fields that say the same in two ways."""
 
+PATHS = ("output", "train", "held_out", "path", "adapter", "canaries", "keep_of")
+"""Fields of all recipes that are paths, where they are texts."""
+MODELS = ("model", "tokenizer")
+"""Those that are paths where they begin with a dot, and names otherwise."""
+
 AnyRecipe = TypeVar("AnyRecipe", bound="Recipe")
+Table = TypeVar("Table")
 
 
 class Lora(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,12 +83,6 @@ class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     train: str | None = None
     held_out: str | float = 0
     columns: dict[str, str] = {}
-
-    def placed(self, folder: Path) -> Self:
-        """The same, its paths, which are relative to `folder`, made absolute."""
-        train = None if self.train is None else beside(folder, self.train)
-        held_out = beside(folder, self.held_out) if isinstance(self.held_out, str) else self.held_out
-        return msgspec.structs.replace(self, train=train, held_out=held_out)
 
 
 class Data(Rows, frozen=True, forbid_unknown_fields=True):
@@ -171,11 +171,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     def placed(self, folder: Path) -> Self:
         """The same, its paths, which are relative to `folder`, made absolute."""
-        policy = self.policy
-        model = beside(folder, policy.model) if policy.model.startswith(".") else policy.model
-        return msgspec.structs.replace(
-            self, output=beside(folder, self.output), policy=msgspec.structs.replace(policy, model=model)
-        )
+        return placed(self, folder)
 
     def idle(self, own: Mapping[str, Any]) -> Iterator[str]:
         """Settings of the file without effect, each with its fix; `own` is the file without its preset."""
@@ -200,10 +196,6 @@ class RowsRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A recipe that learns from files of rows."""
 
     data: Rows
-
-    def placed(self, folder: Path) -> Self:
-        """The same, its paths, which are relative to `folder`, made absolute."""
-        return msgspec.structs.replace(super().placed(folder), data=self.data.placed(folder))
 
     def idle(self, own: Mapping[str, Any]) -> Iterator[str]:
         """Settings of the file without effect, each with its fix."""
@@ -266,6 +258,34 @@ def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def placed(table: Table, folder: Path) -> Table:
+    """A table with its paths, and those of the tables in it, in `folder` and absolute; anything else as it is."""
+    if isinstance(table, tuple):
+        return tuple(placed(one, folder) for one in table)  # type: ignore[return-value]
+    if isinstance(table, dict):
+        return {name: placed(one, folder) for name, one in table.items()}  # type: ignore[return-value]
+    if not isinstance(table, msgspec.Struct):
+        return table
+    changes = {}
+    for name in table.__struct_fields__:
+        value = getattr(table, name)
+        if not isinstance(value, str):
+            changes[name] = _judge_options(value, folder) if name == "options" else placed(value, folder)
+        elif name in PATHS or (name in MODELS and value.startswith(".")):
+            changes[name] = beside(folder, value)
+    return msgspec.structs.replace(table, **changes)
+
+
+def _judge_options(options: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A judge's options; those that may name files may name a published rubric as well, which has no suffix."""
+    from adjudge.rewards.judges.kinds import FILES
+
+    return {
+        name: beside(folder, value) if name in FILES and isinstance(value, str) and Path(value).suffix else value
+        for name, value in options.items()
+    }
+
+
 def beside(folder: Path, path: str) -> str:
     """A path of a recipe in `folder`, absolute; ~ is the user's home."""
     try:
@@ -295,6 +315,7 @@ def _refuse_unknown(value: Any, hint: Any, table: str, command: str | None) -> N
     if kind is None:
         return
     hints, tag = get_type_hints(kind), kind.__struct_config__.tag_field
+    hints = {name: hints[name] for name in kind.__struct_fields__}
     unknown = [name for name in value if name not in hints and name != tag]
     if unknown and not table and (other := command_taking(value)) is not None:
         mend = f"this looks like a recipe of adjudge train {other}"

@@ -27,7 +27,7 @@ from adjudge.rewards.reward import Reward
 from adjudge.rewards.trainers.processes import place_among_processes
 from adjudge.rewards.trainers.trl import NO_COLUMNS, TrlReward
 from adjudge.rewards.words import count_words
-from adjudge.training.lines import read_lines
+from adjudge.training.metrics import read_lines
 from adjudge.training.prompts import Prompts
 from adjudge.training.run_folder import RunFolder
 

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import torch
-from accelerate import PartialState
-from datasets import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from filelock import FileLock, Timeout
-from transformers import PrinterCallback
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.models.adapters import CONFIG, Base, read_adapter, write_base
-from adjudge.engine.models.quiet import quiet
 from adjudge.engine.models.sources import resolve
-from adjudge.training.callbacks import Watch
 from adjudge.training.metrics import cut_metrics, last_answered, read_metrics
 from adjudge.training.recipe import Recipe
 from adjudge.training.reward_log import cut_rewards
 from adjudge.training.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from accelerate import PartialState
 
 Status = Callable[[str], None]
 """Told what a run is about to do, a line at a time."""
@@ -63,11 +58,6 @@ class Begun(msgspec.Struct, frozen=True):
         return str(self.state.device.type) == "cuda"
 
     @property
-    def resumed(self) -> str | None:
-        """The checkpoint as trainers take it."""
-        return None if self.checkpoint is None else str(self.checkpoint)
-
-    @property
     def step(self) -> int:
         """The step it goes on after."""
         return step_of(self.checkpoint)
@@ -101,12 +91,15 @@ class Begun(msgspec.Struct, frozen=True):
 
 def processes() -> PartialState:
     """The processes of this run: one, or as many as accelerate or torchrun have started."""
+    import torch
+    from accelerate import PartialState
+
     return PartialState(cpu=not torch.cuda.is_available())
 
 
 def heard_once(status: Status) -> Status:
     """The same in the main process of a run, and nothing in the others: all would say the same."""
-    return status if processes().is_main_process else lambda line: None
+    return lambda line: status(line) if processes().is_main_process else None
 
 
 @contextlib.contextmanager
@@ -126,6 +119,8 @@ def begin(
     an earlier one in `trained`, when nothing else is left to go wrong. Raises AdjudgeError as `RunFolder.check`,
     `resolve` and `read_adapter` do, and where another run is under way in the folder.
     """
+    from adjudge.engine.models.adapters import read_adapter  # and torch
+
     folder = RunFolder(Path(recipe.output))
     folder.check_inputs(record)
     _check_trackers(recipe.logging.report_to)
@@ -169,11 +164,13 @@ def _alone(folder: RunFolder) -> Iterator[None]:
 
 def _check_trackers(names: Sequence[str]) -> None:
     """Raise AdjudgeError for a tracker that transformers does not know, or whose package is absent."""
+    if not names or list(names) == ["all"]:
+        return
     from transformers.integrations import integration_utils
 
     known: Mapping[str, Any] = integration_utils.INTEGRATION_TO_CALLBACK
     installed: Any = integration_utils.get_available_reporting_integrations
-    for name in names if list(names) != ["all"] else ():
+    for name in names:
         if name not in known:
             raise AdjudgeError(f'[logging] report_to names "{name}": choose from {", ".join(known)}')
         if name not in installed() and name != "flyte":  # of which transformers does not tell
@@ -187,68 +184,6 @@ def cut(folder: RunFolder, checkpoint: Path) -> None:
     cut_rewards(folder.rewards, step, last_answered(folder.metrics))
 
 
-def trained(
-    trainer: Any,
-    watch: Watch,
-    begun: Begun,
-    recipe: Recipe,
-    *,
-    metric: str,
-    finish: Callable[[Path, Run], None] = lambda folder, run: None,
-) -> Run:
-    """Train to the last step, answer the held-out rows where that is due, and leave the policy in its folder.
-
-    `finish` completes the folder of the policy before it takes its name. Raises AdjudgeError, with no policy left, for
-    weights that are not finite any more.
-    """
-    trainer.remove_callback(PrinterCallback)
-    folder, main = begun.folder, begun.state.is_main_process
-    begun.clear()
-    try:
-        trainer.train(resume_from_checkpoint=begun.resumed)
-        begun.state.wait_for_everyone()
-        if trainer.eval_dataset is not None and last_answered(folder.metrics) != trainer.args.max_steps:
-            trainer.evaluate()
-    finally:
-        watch.close()
-    if not all(bool(torch.isfinite(one).all()) for one in trainer.model.parameters() if one.requires_grad):
-        raise AdjudgeError(
-            f"the weights after step {trainer.state.global_step} are not finite, and no policy was written: lower"
-            " [optimiser] lr, and begin anew with --overwrite"
-        )
-    if main:
-        shutil.rmtree(folder.making, ignore_errors=True)
-    begun.state.wait_for_everyone()
-    trainer.save_model(str(folder.making))
-    run = begun.finished(trainer.state.global_step, metric)
-    if main:
-        if (folder.making / CONFIG).is_file():
-            name = recipe.policy.model
-            write_base(folder.making, Base(name, resolve(name).fingerprint))
-        finish(folder.making, run)
-        shutil.rmtree(folder.policy, ignore_errors=True)
-        folder.making.rename(folder.policy)
-        watch.draw()
-    begun.state.wait_for_everyone()
-    return run
-
-
 def step_of(checkpoint: Path | None) -> int:
     """The step after which a checkpoint was written; 0 without one."""
     return 0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2])
-
-
-@contextlib.contextmanager
-def calm() -> Iterator[None]:
-    """Within the block transformers, TRL and datasets say nothing: what they warn of is among the metrics."""
-    logger = logging.getLogger("trl")
-    level, bars = logger.level, not are_progress_bars_disabled()
-    logger.setLevel(logging.ERROR)
-    disable_progress_bars()
-    try:
-        with quiet():
-            yield
-    finally:
-        logger.setLevel(level)
-        if bars:
-            enable_progress_bars()

@@ -85,9 +85,17 @@ class RunFolder(msgspec.Struct, frozen=True):
     def command(self) -> str | None:
         """The command whose run it is, "train grpo" and the like; None where its recipe does not tell."""
         try:
-            return command_of(json.loads(self.recipe.read_bytes()))
-        except (OSError, ValueError):
+            return command_of(self.record())
+        except AdjudgeError:
             return None
+
+    def record(self, mend: str = "name the output folder of a run") -> dict[str, Any]:
+        """What recipe.json says; raises AdjudgeError with the `mend` where that cannot be read."""
+        try:
+            return msgspec.json.decode(self.recipe.read_bytes(), type=dict[str, Any])
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else reason(error)
+            raise AdjudgeError(f"cannot read {self.recipe} ({why}): {mend}") from error
 
     def checkpoint(self) -> Path | None:
         """The latest whole checkpoint; the trainer writes its state last, which a crash may cut."""
@@ -141,10 +149,7 @@ class RunFolder(msgspec.Struct, frozen=True):
             raise AdjudgeError(
                 f"{self.path} holds an earlier run: continue it with --resume, or forget it by --overwrite"
             )
-        try:
-            earlier = msgspec.json.decode(self.recipe.read_bytes(), type=dict[str, Any])
-        except (OSError, ValueError) as error:
-            raise AdjudgeError(f"cannot read {self.recipe} ({reason(error)}): begin anew with --overwrite") from error
+        earlier = self.record("begin anew with --overwrite")
         now = json.loads(msgspec.json.encode({**record, **{name: earlier.get(name) for name in FREE}}))
         if (changed := first_difference(_lengthened(earlier, now), now)) is not None:
             longer = " (it can be raised where the rate is constant, without a warmup)" * (changed == STEPS)
@@ -159,23 +164,19 @@ class RunFolder(msgspec.Struct, frozen=True):
         Raises AdjudgeError where it cannot be written.
         """
         try:
-            self._begin(record, resume=resume)
-        except OSError as error:
-            raise AdjudgeError(
-                f"cannot write {error.filename or self.path} ({error.strerror}): name another output"
-            ) from error
-
-    def _begin(self, record: Mapping[str, Any], *, resume: bool) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        if not resume:
-            for path in self.earlier():
+            self.path.mkdir(parents=True, exist_ok=True)
+            for path in () if resume else self.earlier():
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)
                     if path.name == COMPLETIONS:  # which the trainer has made by now
                         path.mkdir()
                 else:
                     path.unlink(missing_ok=True)
-        write_whole(self.recipe, msgspec.json.format(msgspec.json.encode(record)))
+            write_whole(self.recipe, msgspec.json.format(msgspec.json.encode(record)))
+        except OSError as error:
+            raise AdjudgeError(
+                f"cannot write {error.filename or self.path} ({error.strerror}): name another output"
+            ) from error
 
 
 def command_of(record: Any) -> str | None:

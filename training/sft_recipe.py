@@ -92,6 +92,17 @@ class SftOptimiser(Optimiser, frozen=True, forbid_unknown_fields=True):
         local = self.rows_per_step // processes
         return max(size for size in range(1, self.usual_micro_batch + 1) if local % size == 0)
 
+    def parts(self, processes: int) -> int:
+        """In how many parts each process takes its rows of a step; raises AdjudgeError where they cannot be shared."""
+        micro = self.at_once(processes)
+        count, left = divmod(self.rows_per_step, micro * processes)
+        if left:
+            raise AdjudgeError(
+                f"a step has {self.rows_per_step} rows, which {processes} processes cannot share in parts of"
+                f" {micro}: change [optimiser] rows_per_step or micro_batch"
+            )
+        return count
+
     def count(self, rows: int) -> int:
         """The steps of the whole run, for so many rows."""
         return self.steps or max(1, math.ceil(self.passes(rows) / self.rows_per_step))

@@ -134,6 +134,21 @@ class Texts:
                         yield place, unusable
 
 
+def object_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON schema of an object with these properties, all of which it must have, and no others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def text_schema(longest: int) -> dict[str, Any]:
+    """The JSON schema of a text of 1 to so many characters."""
+    return {"type": "string", "minLength": 1, "maxLength": longest}
+
+
 def json_of(kind: type[T]) -> Read[T]:
     """A reader of JSON of that type."""
 

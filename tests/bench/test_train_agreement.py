@@ -101,7 +101,10 @@ def test_rows_that_have_changed_and_folders_of_other_runs_are_refused(tmp_path: 
     write_lines(tmp_path / "rows.jsonl", *[{"prompt": f"p{n}", "chosen": "a", "rejected": "b"} for n in range(16)])
     with pytest.raises(AdjudgeError, match="rows.jsonl is not what the run in .* began with: put it back"):
         finished_run(tmp_path / "out")
-    for record in ('{"output": "out"}', "[]"):
+    for record, told in (
+        ('{"output": "out"}', "is no run of train direct or train reward"),
+        ("[]", "cannot read .*: name"),
+    ):
         (tmp_path / "out" / "recipe.json").write_text(record)
-        with pytest.raises(AdjudgeError, match="is no run of train direct or train reward"):
+        with pytest.raises(AdjudgeError, match=told):
             finished_run(tmp_path / "out")

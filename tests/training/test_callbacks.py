@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from adjudge.training import callbacks
+from adjudge.training import callbacks, progress
 from adjudge.training.metrics import read_metrics
 from adjudge.training.run_folder import RunFolder
 
@@ -18,8 +18,8 @@ def test_where_stderr_is_no_terminal_a_run_says_now_and_then_how_far_it_is(
     )
     said = []
     for first, every in ((60.0, 60.0), (0.0, 60.0), (0.0, 0.0)):
-        monkeypatch.setattr(callbacks, "FIRST", first)
-        monkeypatch.setattr(callbacks, "EVERY", every)
+        monkeypatch.setattr(progress, "FIRST", first)
+        monkeypatch.setattr(progress, "EVERY", every)
         state.global_step = 2  # goes on from there
         watch = callbacks.Watch(RunFolder(tmp_path))
         watch.on_train_begin(None, state, None)

@@ -106,6 +106,15 @@ def test_lines_of_one_panel_are_told_apart_though_only_held_out_prompts_have_the
     assert all(f"<!-- {name} -->" in text for name in ("spearman", "order", "mass_least", "train", "held out"))
 
 
+def test_a_judges_run_without_held_out_rows_has_its_loss_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra report")
+    lines = [{"step": 1, "split": "train", "loss": 2.0, "grad_norm": 0.5, "learning_rate": 1e-4}]
+    draw_curves([lines], tmp_path / "c.svg", "a run")
+    drawn = re.findall(r"<!-- (.*?) -->", (tmp_path / "c.svg").read_text())
+    assert {"loss", "norm of the gradient", "learning rate"} <= {*drawn}
+    assert not {"not measured", "reward"} & {*drawn}
+
+
 def test_without_matplotlib_the_mend_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(AdjudgeError, match=r"plots need matplotlib: pip install 'adjudge\[report\]'"):

@@ -128,6 +128,7 @@ def test_a_conversation_is_what_the_policy_is_asked(tmp_path: Path) -> None:
         ({"prompt": []}, '"prompt" has the turns of nobody: give those of user'),
         ({"prompt": [USER, REPLY]}, '"prompt" has the turns user, assistant: give .*a user\'s last'),
         ({"prompt": [{"role": "tool", "content": "4"}, USER]}, '"prompt" has the turns tool, user: give'),
+        ({"prompt": "a", "log_metric": 1}, '"log_metric" is a word of the trainer\'s own: rename it'),
         ({"prompt": "a", "completion_ids": []}, '"completion_ids" is a word of the trainer\'s own: rename it'),
     ],
 )

@@ -9,7 +9,6 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.guards.guarded import STANDARD, Guarded
-from adjudge.training.arguments import parts
 from adjudge.training.evaluator.recipe import DirectRecipe, JudgeOptimiser, PreferenceRecipe
 from adjudge.training.grpo.recipe import GrpoOptimiser, GrpoRecipe, batch_of
 from adjudge.training.house.recipe import HouseRecipe
@@ -102,6 +101,10 @@ def test_a_recipe_that_says_nothing_of_guards_has_the_standard_ones(tmp_path: Pa
             r"\[reward.gates.x\] kind is {'a': 1}: write one of judge, tournament, ",
         ),
         (WHOLE + 'weight = "much"', r"\[reward.parts.ends\] weight: expected float, got str"),
+        (
+            "writes = true\n" + WHOLE,
+            'has no field "writes": .* it has output, .*, logging, data,',
+        ),
         (WHOLE.replace('train = "prompts.jsonl"', ""), r'\[data\] needs either train = "prompts.jsonl" or prompts'),
         (WHOLE.replace('output = "out"', ""), 'output is missing: name the run.s folder, as in output = "out/run"'),
         ('output = "o"\ndata.prompts = ["a"]', r"\[reward\] is missing: say what is paid for, as in \[reward.parts."),
@@ -331,7 +334,7 @@ def test_as_many_rows_go_through_a_judge_at_once_as_share_a_step_evenly(
     rows: int, processes: int, at_once: int
 ) -> None:
     judge = JudgeOptimiser(rows_per_step=rows)
-    assert judge.at_once(processes) == at_once and parts(judge, processes) == rows // processes // at_once
+    assert judge.at_once(processes) == at_once and judge.parts(processes) == rows // processes // at_once
     assert SftOptimiser(rows_per_step=rows).at_once(processes) == 1
     with pytest.raises(AdjudgeError, match="micro_batch is 5, which does not divide"):
         JudgeOptimiser(rows_per_step=rows, micro_batch=5)

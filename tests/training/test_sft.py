@@ -15,8 +15,9 @@ from adjudge.engine.models.sources import open_source, resolve
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.records.rows import Row
 from adjudge.training.prompts import read_prompts
-from adjudge.training.sft import _texts, train_sft
+from adjudge.training.sft import train_sft
 from adjudge.training.sft_recipe import Response, Select
+from adjudge.training.sft_trainer import _texts
 from tests.training.runs import ROWS, KillAfter, Killed, curve, recipe_in, weights
 
 
@@ -130,6 +131,7 @@ def test_what_is_learnt_is_the_response_and_its_end_and_no_text_becomes_a_specia
     if chat:
         turns = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
         expected = words.apply_chat_template(turns, return_dict=True)["input_ids"]
+        assert words.decode(expected.pop()) == "\n"  # which no policy writes after the end of its turn
         before = words.apply_chat_template(turns[:1], add_generation_prompt=True, return_dict=True)["input_ids"]
     else:
         before = words("Why?")["input_ids"]
@@ -151,7 +153,7 @@ TURNS = (
         (TURNS % ("<|im_start|>", "A:", "\\n"), "\n<|im_start|>"),
         (TURNS % ("Q:", "A:", "\\n"), "\n<|im_end|>"),
         (TURNS % ("", "", ""), "<|im_end|>"),
-        (TURNS % ("<|im_start|>", "A:", "<|im_end|>\\n"), "<|im_end|>\n"),  # which closes the turn itself
+        (TURNS % ("<|im_start|>", "A:", "<|im_end|>\\n"), "<|im_end|>"),  # which closes the turn itself
     ],
 )
 def test_where_a_template_leaves_the_last_turn_open_the_policy_learns_what_ends_it(
@@ -171,7 +173,7 @@ def test_an_assistants_earlier_turn_is_read_as_the_policys_own(tmp_path: Path) -
     recipe = recipe_in(tmp_path, [{"prompt": turns, "response": "La la."}])
     [text] = _texts(recipe, read_prompts(recipe.data), Tokenizer(words), 2048)[0]
     whole = [*turns, {"role": "assistant", "content": "La la."}]
-    assert words.decode(text.tokens) == words.apply_chat_template(whole, tokenize=False)
+    assert words.decode(text.tokens) + "\n" == words.apply_chat_template(whole, tokenize=False)
     asked = words.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
     assert words.decode(text.tokens[: text.begins]) == asked
 

@@ -19,7 +19,7 @@ from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges import template
 from adjudge.rewards.judges.principle import checked_principles
 from adjudge.rewards.judges.template import Data
-from adjudge.training.stages import Read, Texts, Unusable, json_of
+from adjudge.training.stages import Read, Texts, Unusable, json_of, object_schema, text_schema
 
 Form = TypeVar("Form")
 
@@ -178,25 +178,12 @@ class Agents:
 
 def _forms(most: int) -> dict[str, dict[str, Any]]:
     """The form of what each agent writes, as JSON schemas."""
-    sentence = _text(SENTENCE_LENGTH)
+    sentence = text_schema(SENTENCE_LENGTH)
     return {
-        "write": _object(text=_text(TEXT_LENGTH), flaw=sentence),
-        "outwit": _object(strategy=_text(4 * SENTENCE_LENGTH)),
-        "reflect": _object(cause=sentence, advice=sentence),
-        "revise": _object(principles={"type": "array", "items": sentence, "minItems": 1, "maxItems": most}),
-    }
-
-
-def _text(length: int) -> dict[str, Any]:
-    return {"type": "string", "minLength": 1, "maxLength": length}
-
-
-def _object(**properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
+        "write": object_schema(text=text_schema(TEXT_LENGTH), flaw=sentence),
+        "outwit": object_schema(strategy=text_schema(4 * SENTENCE_LENGTH)),
+        "reflect": object_schema(cause=sentence, advice=sentence),
+        "revise": object_schema(principles={"type": "array", "items": sentence, "minItems": 1, "maxItems": most}),
     }
 
 

@@ -6,13 +6,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
 from scipy import stats
 from torch.nn.functional import binary_cross_entropy_with_logits
-from transformers import TrainerCallback
 
 from adjudge.engine.models.sources import OpenModel
 from adjudge.engine.running.head import FINAL_NORMS
@@ -33,6 +32,9 @@ from adjudge.training.evaluator.split import read_split
 from adjudge.training.policy import room
 from adjudge.training.progress import bar
 from adjudge.training.run import Run, Status, heard_once, processes
+
+if TYPE_CHECKING:
+    from transformers import TrainerCallback
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -76,16 +78,14 @@ def train_direct(
     check_columns((*rows.train, *rows.held_out), asked, scores)
     train, held_out = rated_rows(rows.train, asked, scores), rated_rows(rows.held_out, asked, scores)
     check_varied(train)
-    for line in (*rows.left_out, *rows.missed):
+    for line in rows.told:
         status(line)
+
+    def open_task(opened: OpenModel) -> SlotTask:
+        return SlotTask(recipe, opened, recipe.optimiser, [(asked, train, held_out)])
+
     how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": callbacks}
-    return fit(
-        recipe,
-        rows.fingerprint,
-        lambda opened: SlotTask(recipe, opened, recipe.optimiser, [(asked, train, held_out)]),
-        measure="loss",
-        **how,
-    )
+    return fit(recipe, rows.fingerprint, open_task, measure="loss", **how)
 
 
 class SlotTask(Task[Example]):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import msgspec
 
-from adjudge.engine.errors import AdjudgeError, reason
+from adjudge.engine.errors import AdjudgeError
 from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
 from adjudge.training.evaluator.split import Split, read_split
 from adjudge.training.run_folder import BESIDE, RunFolder
@@ -34,11 +33,7 @@ def finished_run(path: Path) -> Finished:
     Raises AdjudgeError for a folder without a trained judge, and where the file of rows is not what it was.
     """
     folder = RunFolder(path)
-    try:
-        record = json.loads(folder.recipe.read_bytes())
-    except (OSError, ValueError) as error:
-        raise AdjudgeError(f"cannot read {folder.recipe} ({reason(error)}): name the output folder of a run") from error
-    told = record if isinstance(record, dict) else {}
+    told = folder.record()
     if (kind := told.get("kind")) not in KINDS:
         raise AdjudgeError(f"{path} is no run of train direct or train reward: name the output folder of one")
     if not folder.policy.is_dir():

@@ -10,12 +10,11 @@ import copy
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import torch
 from torch.nn.functional import logsigmoid
-from transformers import AutoModelForSequenceClassification, TrainerCallback
 
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.models.reward_head import NAMES, RewardHead
@@ -33,6 +32,9 @@ from adjudge.training.policy import room
 from adjudge.training.run import Run, Status, heard_once
 from adjudge.training.terminal import counted
 
+if TYPE_CHECKING:
+    from transformers import TrainerCallback
+
 NEEDED_BY = "a reward model"
 
 
@@ -49,13 +51,6 @@ class Example(msgspec.Struct, frozen=True):
 
     chosen: Tokens
     rejected: Tokens
-
-
-class Rewards(msgspec.Struct, frozen=True):
-    """What the model gave."""
-
-    chosen: float
-    rejected: float
 
 
 def train_reward(
@@ -76,7 +71,7 @@ def train_reward(
     train, held_out = preferences_of(rows.train), preferences_of(rows.held_out)
     if not train:
         raise AdjudgeError("all rows to train on have a chosen response equal to the rejected one: nothing to learn")
-    for line in (*rows.left_out, *rows.missed):
+    for line in rows.told:
         status(line)
     if alike := len(rows.train) + len(rows.held_out) - len(train) - len(held_out):
         status(f"{counted(alike, 'row')} left out: chosen and rejected are the same text")
@@ -165,20 +160,20 @@ class PairTask(Task[Example]):
         chosen_B, rejected_B = _rewards(model, batch)
         return -logsigmoid(chosen_B - rejected_B).mean()
 
-    def answers(self, model: Any, batch: Batch) -> list[Rewards]:
+    def answers(self, model: Any, batch: Batch) -> list[tuple[float, float]]:
         """The rewards of each pair."""
         chosen_B, rejected_B = _rewards(model, batch)
-        return [Rewards(*pair) for pair in zip(chosen_B.tolist(), rejected_B.tolist(), strict=True)]
+        return list(zip(chosen_B.tolist(), rejected_B.tolist(), strict=True))
 
-    def measures(self, examples: Sequence[Example], answers: Sequence[Rewards]) -> dict[str, float | None]:
+    def measures(self, examples: Sequence[Example], answers: Sequence[tuple[float, float]]) -> dict[str, float | None]:
         """Loss, the share of pairs in people's order (a tie is half a pair), and how far apart the rewards are."""
-        margins = [pair.chosen - pair.rejected for pair in answers]
+        margins = [chosen - rejected for chosen, rejected in answers]
         return {
             "loss": fmean(max(-margin, 0.0) + math.log1p(math.exp(-abs(margin))) for margin in margins),
             "accuracy": fmean(1.0 if margin > 0 else 0.5 if margin == 0 else 0.0 for margin in margins),
             "margin": fmean(margins),
-            "reward_chosen": fmean(pair.chosen for pair in answers),
-            "reward_rejected": fmean(pair.rejected for pair in answers),
+            "reward_chosen": fmean(chosen for chosen, _ in answers),
+            "reward_rejected": fmean(rejected for _, rejected in answers),
         }
 
     @contextlib.contextmanager
@@ -196,6 +191,8 @@ def reward_model(model: Any) -> Any:
 
     Raises ModelUnsupported for an architecture without a sequence classifier.
     """
+    from transformers import AutoModelForSequenceClassification
+
     if RewardHead.of(model) is not None:
         return model
     config = copy.deepcopy(model.config)

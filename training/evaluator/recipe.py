@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.kinds import prepare
-from adjudge.training.recipe import Lora, NotNegative, Policy, Positive, Recipe, Rows, beside, read_recipe
+from adjudge.training.recipe import Lora, NotNegative, Policy, Positive, Recipe, Rows, read_recipe
 from adjudge.training.sft_recipe import SftOptimiser
 
 
@@ -108,23 +108,11 @@ class JudgeRecipe(Recipe, frozen=True, forbid_unknown_fields=True, kw_only=True)
     policy: TrainedPolicy = TrainedPolicy()
     optimiser: JudgeOptimiser = JudgeOptimiser()
 
-    def placed(self, folder: Path) -> Self:
-        """The same, its paths, which are relative to `folder`, made absolute."""
-        placed = super().placed(folder)
-        if placed.policy.adapter is None:
-            return placed
-        adapter = beside(folder, placed.policy.adapter)
-        return msgspec.structs.replace(placed, policy=msgspec.structs.replace(placed.policy, adapter=adapter))
-
 
 class JudgedRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A recipe that learns from what people judged."""
 
     data: JudgedRows = JudgedRows()
-
-    def placed(self, folder: Path) -> Self:
-        """The same, its paths, which are relative to `folder`, made absolute."""
-        return msgspec.structs.replace(super().placed(folder), data=self.data.placed(folder))
 
 
 class DirectRecipe(JudgedRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -39,23 +39,21 @@ class Split(msgspec.Struct, frozen=True):
     share: float = 0.0
 
     @property
-    def missed(self) -> list[str]:
-        """What a user is told where the prompts that are held out are far from the share asked for."""
-        if not self.share or 1 / FAR <= self.drawn / (self.share * self.prompts) <= FAR:
-            return []
-        return [
-            f"held out: {self.drawn} of {counted(self.prompts, 'prompt')}, where [data] held_out is {self.share:g};"
-            " each is drawn by itself, another seed draws others"
-        ]
-
-    @property
-    def left_out(self) -> list[str]:
-        """What a user is told of rows on neither side."""
-        why = {
-            ("pair", "left out: one prompt to train on, the other held out"): self.straddling,
-            ("row", "left out of training: their prompts are held out in the other file"): self.shared,
-        }
-        return [f"{counted(count, what)} {words}" for (what, words), count in why.items() if count]
+    def told(self) -> list[str]:
+        """What a user is told: rows on neither side, and where prompts held out are far from the share asked for."""
+        told = []
+        if self.straddling:
+            told.append(f"{counted(self.straddling, 'pair')} left out: one prompt to train on, the other held out")
+        if self.shared:
+            told.append(
+                f"{counted(self.shared, 'row')} left out of training: their prompts are held out in the other file"
+            )
+        if self.share and not 1 / FAR <= self.drawn / (self.share * self.prompts) <= FAR:
+            told.append(
+                f"held out: {self.drawn} of {counted(self.prompts, 'prompt')}, where [data] held_out is"
+                f" {self.share:g}; each is drawn by itself, another seed draws others"
+            )
+        return told
 
     @property
     def fingerprint(self) -> str:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-from collections.abc import Sequence
-
-import torch
-from accelerate import PartialState
+from contextlib import AbstractContextManager
 
 from adjudge.engine.errors import RemoteError
 from adjudge.engine.face import EngineFace
@@ -16,12 +13,11 @@ from adjudge.engine.models.sources import OpenModel, resolve
 from adjudge.rewards.engines.colocated import Colocated
 from adjudge.rewards.engines.lending import PolicyWeights
 from adjudge.rewards.judge_rewards.references import DynamicReference
-from adjudge.rewards.records.messages import Text
 from adjudge.rewards.reward import Reward
-from adjudge.training.grpo.preparing import Preparing
 from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.grpo.reward_recipe import RewardRecipe
 from adjudge.training.prompts import Prompts
+from adjudge.training.run import processes
 from adjudge.training.run_folder import RunFolder
 
 log = logging.getLogger("adjudge")
@@ -35,14 +31,14 @@ class Paying:
     them, and for what the reward or a guard refuses.
     """
 
-    def __init__(
-        self, recipe: GrpoRecipe, reward: Reward | None, prompts: Prompts, folder: RunFolder, state: PartialState
-    ) -> None:
+    def __init__(self, recipe: GrpoRecipe, reward: Reward | None, prompts: Prompts, folder: RunFolder) -> None:
         self.recipe, self.own, self.written = recipe, reward is None, recipe.written()
-        self.paid = _own(recipe, folder, state, self.written) if reward is None else reward
-        self.levelled = recipe.reward.levelled(self.paid)
-        if self.own:
+        if reward is None:
+            reward = recipe.reward.open(self.written, str(folder.journal))
             recipe.reward.check((*prompts.train, *prompts.held_out))
+            reward = _colocated(reward, recipe.reward)
+        self.paid = reward
+        self.levelled = recipe.reward.levelled(self.paid)
         self.watched = recipe.guards_over(prompts.train, own=self.own).watching(self.levelled)
 
     @property
@@ -67,12 +63,14 @@ class Paying:
     def lend(self, policy: OpenModel) -> None:
         """Give judges that are the policy's first weights the policy itself."""
         if isinstance(self.paid, Colocated) and self.recipe.reward.on_policy:
-            self.paid.policy = _lent(self.recipe, policy)
+            name = self.recipe.policy.model
+            tokenizer = copy.deepcopy(policy.tokenizer)  # as it is now, for trainers change theirs
+            fingerprint = resolve(name).fingerprint
+            self.paid.policy = PolicyWeights(policy.model, tokenizer, name=name, fingerprint=fingerprint)
 
-    def preparing(self, ahead: Sequence[Text], folder: RunFolder) -> Preparing:
-        """What has the references of the prompts `ahead` written first."""
-        around = self.paid.awake if isinstance(self.paid, Colocated) else contextlib.nullcontext
-        return Preparing(self.written, ahead, folder.journal if self.recipe.reward.journal else None, around)
+    def awake(self) -> AbstractContextManager[None]:
+        """Within the block what writes references is as in a call of the reward."""
+        return self.paid.awake() if isinstance(self.paid, Colocated) else contextlib.nullcontext()
 
 
 def open_judges(reward: RewardRecipe, written: DynamicReference, *, sleep: bool, resume: bool) -> list[EngineFace]:
@@ -97,15 +95,11 @@ def open_judges(reward: RewardRecipe, written: DynamicReference, *, sleep: bool,
     return opened
 
 
-def _lent(recipe: GrpoRecipe, policy: OpenModel) -> PolicyWeights:
-    """The first weights of the policy; its tokenizer as it is now, for trainers change theirs."""
-    name = recipe.policy.model
-    tokenizer = copy.deepcopy(policy.tokenizer)
-    return PolicyWeights(policy.model, tokenizer, name=name, fingerprint=resolve(name).fingerprint)
+def _colocated(reward: Reward, recipe: RewardRecipe) -> Reward:
+    """The reward, whose engines give their memory back between the calls where they share a GPU with the policy."""
+    import torch
 
-
-def _own(recipe: GrpoRecipe, folder: RunFolder, state: PartialState, written: DynamicReference) -> Reward:
+    state = processes()
     gpus = min(state.num_processes, torch.cuda.device_count()) if state.device.type == "cuda" else 0
-    reward = recipe.reward.open(written, str(folder.journal))
-    sleep = recipe.reward.sleeps(gpus)
-    return Colocated(reward, sleep=sleep) if sleep or recipe.reward.on_policy else reward
+    sleep = recipe.sleeps(gpus)
+    return Colocated(reward, sleep=sleep) if sleep or recipe.on_policy else reward

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
@@ -14,6 +13,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.guards.canary import read_canaries
 from adjudge.rewards.guards.guarded import Guarded, standard_guards
+from adjudge.rewards.imported import importable
 from adjudge.rewards.judge_rewards.references import DynamicReference
 from adjudge.rewards.records.rows import Row, number_of
 from adjudge.rewards.reward import Reward
@@ -30,7 +30,6 @@ from adjudge.training.recipe import (
     RowsRecipe,
     Share,
     Whole,
-    beside,
 )
 
 GuardName = Literal["length", "canary", "degenerate", "injection", "collapse"]
@@ -211,12 +210,10 @@ class GrpoRecipe(RowsRecipe, frozen=True, forbid_unknown_fields=True, kw_only=Tr
             )
 
     def placed(self, folder: Path) -> Self:
-        """The same, its paths, which are relative to `folder`, made absolute."""
-        guards = self.guards
-        if guards.canaries is not None:
-            guards = msgspec.structs.replace(guards, canaries=beside(folder, guards.canaries))
-        reward = self.reward.placed(partial(beside, folder))
-        return msgspec.structs.replace(super().placed(folder), reward=reward, guards=guards)
+        """The same with absolute paths; what is of the user's own making is found in `folder` from here on."""
+        if self.reward.own:
+            importable(folder)
+        return super().placed(folder)
 
     def idle(self, own: Mapping[str, Any]) -> Iterator[str]:
         """Settings of the file without effect, each with its fix."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -99,12 +98,10 @@ def replay_rewards(folder: Path, rewards: RewardRecipe | None = None, *, step: i
 
 def read_run(run: RunFolder) -> GrpoRecipe:
     """The recipe of a GRPO run; raises AdjudgeError where there is none, or it is of another kind."""
+    record = run.record()
     try:
-        record = json.loads(run.recipe.read_bytes())
         return msgspec.convert({name: value for name, value in record.items() if name not in BESIDE}, GrpoRecipe)
-    except OSError as error:
-        raise AdjudgeError(f"cannot read {run.recipe} ({error.strerror}): name the output folder of a run") from error
-    except (ValueError, AttributeError) as error:
+    except ValueError as error:
         raise AdjudgeError(f"{run.recipe} is not of a GRPO run ({reason(error)}): name the folder of one") from error
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -24,7 +23,7 @@ from adjudge.rewards.judge_rewards.story_formulas import ComponentWeights
 from adjudge.rewards.judge_rewards.story_reward import Form, StoryReward
 from adjudge.rewards.judge_rewards.tournament_reward import TournamentReward
 from adjudge.rewards.judges.aspects import parse_aspects
-from adjudge.rewards.judges.kinds import FILES, kind_of, of_pairs, prepare, usual
+from adjudge.rewards.judges.kinds import kind_of, of_pairs, prepare, usual
 from adjudge.rewards.parts.accuracy_reward import AccuracyReward, peoples_score
 from adjudge.rewards.parts.check_reward import Check, CheckReward
 from adjudge.rewards.parts.function_reward import FunctionReward
@@ -42,8 +41,6 @@ from adjudge.rewards.reward import Reward
 
 ALWAYS = ("prompts", "completions", "completion_ids")
 """What a function can always take, whatever columns the data have."""
-Place = Callable[[str], str]
-"""Makes a path of a recipe absolute."""
 
 
 class Engine(EngineChoice, frozen=True, forbid_unknown_fields=True):
@@ -65,14 +62,6 @@ class Engine(EngineChoice, frozen=True, forbid_unknown_fields=True):
         if self.model is not None or self.url is not None:
             return self.model
         return SMOLLM2.name if self.adapter else HOUSE.name
-
-    def placed(self, place: Place) -> Engine:
-        """The same with its paths made absolute."""
-        model, tokenizer = (
-            place(name) if name and name.startswith(".") else name for name in (self.model, self.tokenizer)
-        )
-        adapter = self.adapter and place(self.adapter)
-        return msgspec.structs.replace(self, model=model, tokenizer=tokenizer, adapter=adapter)
 
 
 Tag = Annotated[str, Meta(min_length=1)]
@@ -202,14 +191,6 @@ class Judged(Part, frozen=True, kw_only=True):
     def _compares(self, kind: str) -> bool:
         """Whether there must be a reference."""
         return kind_of(kind).what == "pairs"
-
-    def placed(self, place: Place) -> Judged:
-        """The same with its paths made absolute."""
-        options = {
-            name: place(value) if name in FILES and isinstance(value, str) and Path(value).suffix else value
-            for name, value in self.options.items()
-        }
-        return msgspec.structs.replace(self, options=options, engine=self.engine and self.engine.placed(place))
 
 
 class JudgePart(Judged, frozen=True, tag="judge", kw_only=True):

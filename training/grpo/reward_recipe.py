@@ -15,7 +15,6 @@ from adjudge.engine.face import EngineFace
 from adjudge.rewards.engines.lending import POLICY
 from adjudge.rewards.engines.specification import EngineSpec
 from adjudge.rewards.guards.length_free import LengthFree
-from adjudge.rewards.imported import importable
 from adjudge.rewards.judge_rewards.references import DynamicReference
 from adjudge.rewards.parts.combining import LENGTH, TREND, WITH_TREND, Product, WeightedSum
 from adjudge.rewards.parts.gated import Gated
@@ -30,7 +29,6 @@ from adjudge.training.grpo.reward_parts import (
     JudgePart,
     Part,
     PatternPart,
-    Place,
     Surroundings,
     TournamentPart,
 )
@@ -274,16 +272,6 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             (name for name, part in parts if part.section not in (None, *asked) or not (part.after is None or told)),
             None,
         )
-
-    def placed(self, place: Place) -> RewardRecipe:
-        """The same with its paths made absolute; what is of the user's own making is found there from here on."""
-        if self.own:
-            importable(place("."))
-        parts, gates = (
-            {name: part.placed(place) if isinstance(part, Judged) else part for name, part in table.items()}
-            for table in (self.parts, self.gates)
-        )
-        return msgspec.structs.replace(self, parts=parts, gates=gates, engine=self.engine.placed(place))
 
 
 def _is_of(name: str, own: str, part: Part) -> bool:

@@ -91,14 +91,6 @@ def _advice(story: Story, random: Random, corpus: Corpus) -> str:
     return random.choice((" ", "\n")).join((*before, *said))
 
 
-def _empty(story: Story, random: Random, corpus: Corpus) -> str:
-    return random.choice(("", " ", ".", "...", "\n\n", "-", "The end."))
-
-
-def _word(story: Story, random: Random, corpus: Corpus) -> str:
-    return " ".join([random.choice(corpus.words)] * random.choice((1, 1, 2, 30)))
-
-
 def _prompt(story: Story, random: Random, corpus: Corpus) -> str:
     return " ".join([story.prompt or story.sentences[0]] * random.randint(1, 6))
 
@@ -113,17 +105,9 @@ def _letters(story: Story, random: Random, corpus: Corpus) -> str:
     return " ".join(words)
 
 
-def _any_words(story: Story, random: Random, corpus: Corpus) -> str:
-    return " ".join(random.choices(corpus.words, k=random.randint(8, 80))) + "."
-
-
-def _verdicts(story: Story, random: Random, corpus: Corpus) -> str:
-    return "\n".join(random.choices(VERDICTS, k=random.randint(1, 5)))
-
-
 HOSTILE: dict[str, Callable[[Story, Random, Corpus], str]] = {
-    "empty": _empty,
-    "one word": _word,
+    "empty": lambda story, random, corpus: random.choice(("", " ", ".", "...", "\n\n", "-", "The end.")),
+    "one word": lambda story, random, corpus: " ".join([random.choice(corpus.words)] * random.choice((1, 1, 2, 30))),
     "prompt copied": _prompt,
     "one sentence over and over": _one_sentence,
     "praise": _several(PRAISE),
@@ -134,8 +118,8 @@ HOSTILE: dict[str, Callable[[Story, Random, Corpus], str]] = {
     "advice": _advice,
     "another language": _several(ELSEWHERE),
     "letters": _letters,
-    "any words": _any_words,
-    "verdicts": _verdicts,
+    "any words": lambda story, random, corpus: " ".join(random.choices(corpus.words, k=random.randint(8, 80))) + ".",
+    "verdicts": lambda story, random, corpus: "\n".join(random.choices(VERDICTS, k=random.randint(1, 5))),
 }
 """Texts in the place of a story, by name. They are worth the lowest score on every aspect."""
 

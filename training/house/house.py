@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from transformers import TrainerCallback
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.adapters import Base, check_base, read_adapter
@@ -24,8 +21,9 @@ from adjudge.training.house.card import card
 from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.house.rows import MadeRows, rows_of, sizes, split
 from adjudge.training.house.texts import stories_of
-from adjudge.training.run import Run, Status, heard_once, processes
+from adjudge.training.run import Run, Status, heard_once
 from adjudge.training.run_folder import RunFolder
+from adjudge.training.stages import write_stage
 from adjudge.training.terminal import counted
 
 SCORES = Scores(column="scores")
@@ -54,15 +52,13 @@ def train_house(
         (asked, _rated(train, asked), _rated(held_out, asked))
         for asked in (Asked("pointwise", {"aspects": aspects}), Asked("pairwise", {"aspects": aspects}))
     ]
-    folder = RunFolder(Path(recipe.output))
 
     def open_task(opened: OpenModel) -> SlotTask:
         return SlotTask(recipe, opened, recipe.optimiser, judged)
 
-    writing = _Rows(folder.made_rows, b"".join(map(_lines, (train, held_out))))
-    how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status, "callbacks": (writing,)}
-    kept = () if recipe.kept is None else (read_adapter(recipe.kept).fingerprint,)
-    rows = digest(train.fingerprint, held_out.fingerprint, *kept)
+    def begins() -> None:
+        rows = (*train.single, *train.pairs, *held_out.single, *held_out.pairs)
+        write_stage(RunFolder(Path(recipe.output)).made_rows, (row.columns for row in rows))
 
     def finish(made: Path, run: Run) -> None:
         if recipe.policy.method == "lora":
@@ -72,7 +68,10 @@ def train_house(
         text = card(recipe, texts, train.done, run)
         write_whole(made / "README.md", text.encode())
 
-    return fit(recipe, rows, open_task, measure="spearman", finish=finish, **how)
+    kept = () if recipe.kept is None else (read_adapter(recipe.kept).fingerprint,)
+    rows = digest(train.fingerprint, held_out.fingerprint, *kept)
+    how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "status": status}
+    return fit(recipe, rows, open_task, measure="spearman", begins=begins, finish=finish, **how)
 
 
 def _made(recipe: HouseRecipe, aspects: Sequence[Aspect], status: Status) -> tuple[list[int], list[MadeRows]]:
@@ -95,23 +94,5 @@ def _made(recipe: HouseRecipe, aspects: Sequence[Aspect], status: Status) -> tup
     return [len(side) for side in sides], rows
 
 
-class _Rows(TrainerCallback):
-    """Writes the rows when training begins, and an earlier run's are forgotten."""
-
-    def __init__(self, path: Path, content: bytes) -> None:
-        self.path, self.content = path, content
-
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """Called by the trainer."""
-        if processes().is_main_process:
-            write_whole(self.path, self.content)
-
-
 def _rated(rows: MadeRows, asked: Asked) -> list[Rated]:
     return rated_rows(rows.pairs if asked.name == "pairwise" else rows.single, asked, SCORES)
-
-
-def _lines(rows: MadeRows) -> bytes:
-    return "".join(json.dumps(row.columns, ensure_ascii=False) + "\n" for row in (*rows.single, *rows.pairs)).encode(
-        "utf-8", "surrogatepass"
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -130,12 +130,6 @@ class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=
     def asked(self) -> str | tuple[Aspect, ...]:
         """The aspects, as judges take them."""
         return self.aspects or ASPECTS
-
-    def placed(self, folder: Path) -> Self:
-        """The same, its paths, which are relative to `folder`, made absolute."""
-        sources = tuple(msgspec.structs.replace(one, path=beside(folder, one.path)) for one in self.sources)
-        keep_of = None if self.keep_of is None else beside(folder, self.keep_of)
-        return msgspec.structs.replace(super().placed(folder), sources=sources, keep_of=keep_of)
 
 
 def read_house_recipe(path: Path, *, data: Path | None = None) -> HouseRecipe:

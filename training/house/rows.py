@@ -242,7 +242,10 @@ class _Maker:
             told = _Text(better.prompt, (text,), left, better.ended, steps=better.steps)
             return better, self._said("verdict beside it", told)
         own = {story.origin, story.prompt}
-        if fate < 2.5 * self.how.hostile and (prompt := self._other_prompt(story, random)) not in own:
+        if (
+            fate < 2.5 * self.how.hostile
+            and (prompt := self.corpus.text(random, story).prompt or self.corpus.sentence(random, story)) not in own
+        ):
             costs = {name: OTHER_PROMPT.get(name, OTHER_PROMPT_OTHERWISE) for name in self.aspects}
             left = {name: share * (1 - costs[name]) for name, share in better.left.items()}
             return better, self._said("other prompt", msgspec.structs.replace(better, prompt=prompt, left=left))
@@ -252,9 +255,6 @@ class _Maker:
         """An excerpt as its author left it."""
         whole = dict.fromkeys(self.aspects, 1.0)
         return _Text(story.prompt, story.sentences, whole, ended, story.gaps, (True,) * len(story.sentences))
-
-    def _other_prompt(self, story: Story, random: Random) -> str:
-        return self.corpus.text(random, story).prompt or self.corpus.sentence(random, story)
 
     def _down(
         self,

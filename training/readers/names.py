@@ -11,24 +11,15 @@ from typing import Any
 import msgspec
 
 from adjudge.rewards.words import count_words, is_alone
-from adjudge.training.stages import Unusable, json_of
+from adjudge.training.stages import Unusable, json_of, object_schema, text_schema
 
 MOST_CHARACTERS = 60
 """Of a new name, and of what may be one."""
 MOST_RUNS = 500
 """Words with a capital that are looked at for names: few plots have as many."""
 
-_NAME = {"type": "string", "minLength": 1, "maxLength": MOST_CHARACTERS}
-SCHEMA: dict[str, Any] = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "properties": {"name": _NAME, "new_name": _NAME},
-        "required": ["name", "new_name"],
-        "additionalProperties": False,
-    },
-    "minItems": 1,
-}
+_NAME = text_schema(MOST_CHARACTERS)
+SCHEMA: dict[str, Any] = {"type": "array", "items": object_schema(name=_NAME, new_name=_NAME), "minItems": 1}
 """What the model is held to: a list of names, each with its new one."""
 
 

@@ -11,7 +11,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.rubric_scoring import TOTAL, marks_of, written
 from adjudge.rewards.records.rubric import Criterion, Level, Rubric
-from adjudge.training.stages import Unusable, json_of
+from adjudge.training.stages import Unusable, json_of, object_schema, text_schema
 
 CONTENT, WRITING = 7, 3
 """Points of the two parts, as in the paper's examples (A.4)."""
@@ -21,28 +21,18 @@ STEP = 0.5
 
 MOST_POINTS = 1000.0
 
-_CRITERION: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "minLength": 1, "maxLength": 60},
-        "text": {"type": "string", "minLength": 1, "maxLength": 200},
-        "points": {"type": "integer", "minimum": 1, "maximum": 10},
-        "full": {"type": "string", "minLength": 1, "maxLength": 200},
-        "none": {"type": "string", "minLength": 1, "maxLength": 120},
-    },
-    "required": ["name", "text", "points", "full", "none"],
-    "additionalProperties": False,
-}
+_CRITERION = object_schema(
+    name=text_schema(60),
+    text=text_schema(200),
+    points={"type": "integer", "minimum": 1, "maximum": 10},
+    full=text_schema(200),
+    none=text_schema(120),
+)
 
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "content": {"type": "array", "items": _CRITERION, "minItems": 1, "maxItems": 6},
-        "writing": {"type": "array", "items": _CRITERION, "minItems": 1, "maxItems": 3},
-    },
-    "required": ["content", "writing"],
-    "additionalProperties": False,
-}
+SCHEMA = object_schema(
+    content={"type": "array", "items": _CRITERION, "minItems": 1, "maxItems": 6},
+    writing={"type": "array", "items": _CRITERION, "minItems": 1, "maxItems": 3},
+)
 """The form of a draft, for engines that can hold a model to one; the longest there is has some 1,800 tokens."""
 
 

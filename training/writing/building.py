@@ -19,7 +19,7 @@ from adjudge.engine.text.prompt import Message, Prompt
 from adjudge.rewards.judges import template
 from adjudge.rewards.records.rows import Row
 from adjudge.rewards.words import count_words
-from adjudge.training.stages import Passed, Texts, Unusable, json_of, passed
+from adjudge.training.stages import Passed, Texts, Unusable, json_of, object_schema, passed
 from adjudge.training.writing.disturbances import FOLDER
 from adjudge.training.writing.genres import GENRES, Genre, genre_of
 from adjudge.training.writing.passages import Language, language_of
@@ -40,16 +40,12 @@ SUMMARY_WORDS = {"en": 100, "zh": 150}
 QUOTE = {"en": 60, "zh": 24}
 """Characters in a row that count as quoted from the text: an instruction must not give its answer away."""
 
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "theme": {"type": "string"},
-        "summary": {"type": "string"},
-        "requirements": {"type": "array", "items": {"type": "string"}, "minItems": TRAITS, "maxItems": TRAITS},
-    },
-    "required": ["theme", "summary", "requirements"],
-    "additionalProperties": False,
-}
+_TEXT = {"type": "string"}
+SCHEMA = object_schema(
+    theme=_TEXT,
+    summary=_TEXT,
+    requirements={"type": "array", "items": _TEXT, "minItems": TRAITS, "maxItems": TRAITS},
+)
 
 
 class Construction(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from adjudge.engine.models.sources import open_source, resolve
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.records.rows import Row
 from adjudge.rewards.records.wire import item_of
-from adjudge.training.evaluator import direct, fitting
+from adjudge.training.evaluator import direct, trainer
 from adjudge.training.evaluator.direct import SlotTask, train_direct
 from adjudge.training.evaluator.questions import rated_rows
 from adjudge.training.evaluator.recipe import DirectRecipe
@@ -140,9 +140,9 @@ def test_inputs_left_in_bfloat16_change_no_bit_of_an_adapter(tmp_path: Path, mon
     half, runs, left = {"dtype": "bfloat16", "lora": {"rank": Lora().rank}}, [], []
     text = "It rained. Ann ran."
     rows = [{**row, "response": text, "places": [[10, True], [len(text), n % 2 > 0]]} for n, row in enumerate(STORIES)]
-    kept = fitting._uncast
+    kept = trainer._uncast
     for name, uncast in (("left", lambda model: left.append(kept(model))), ("cast", lambda model: None)):
-        monkeypatch.setattr(fitting, "_uncast", uncast)
+        monkeypatch.setattr(trainer, "_uncast", uncast)
         runs.append(
             train_direct(
                 direct_recipe(tmp_path / name, rows, policy=half, optimiser={"places": 0.5, "steps": 3})

@@ -46,7 +46,7 @@ def test_prompts_of_a_held_out_file_are_taken_out_of_the_other(tmp_path: Path) -
     data = JudgedRows(train=str(write_lines(tmp_path / "a.jsonl", *ROWS)), held_out=str(held_out))
     split = read_split(data, 0)
     assert (len(split.train), len(split.held_out), split.shared) == (117, 1, 3)
-    assert split.left_out == ["3 rows left out of training: their prompts are held out in the other file"]
+    assert split.told == ["3 rows left out of training: their prompts are held out in the other file"]
 
 
 def test_of_few_prompts_there_is_one_on_either_side_and_of_one_there_cannot_be(tmp_path: Path) -> None:
@@ -76,10 +76,10 @@ def test_a_share_that_the_draw_misses_by_far_is_told(tmp_path: Path) -> None:
     data = JudgedRows(train=path, held_out=0.34)
     counts = {seed: len(read_split(data, seed).held_out) for seed in range(20)}
     for seed, count in counts.items():
-        missed = read_split(data, seed).missed
+        missed = read_split(data, seed).told
         assert bool(missed) is (count not in (2, 3)), (seed, count)
         assert not missed or f"held out: {count} of 6 prompts, where [data] held_out is 0.34" in missed[0]
     assert {1, 2} <= set(counts.values())
-    assert read_split(JudgedRows(train=path, held_out=0), 0).missed == []
+    assert read_split(JudgedRows(train=path, held_out=0), 0).told == []
     other = str(write_lines(tmp_path / "b.jsonl", {"prompt": "other"}))
-    assert read_split(JudgedRows(train=path, held_out=other), 0).missed == []
+    assert read_split(JudgedRows(train=path, held_out=other), 0).told == []

@@ -22,7 +22,7 @@ from adjudge.engine.models.sources import open_source, resolve
 from adjudge.engine.text.prompt import Message, Prompt
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.engines.specification import EngineSpec
-from adjudge.training.grpo import grpo
+from adjudge.training.grpo import trainer
 from adjudge.training.grpo.grpo import train_grpo
 from adjudge.training.grpo.replay import replay_rewards
 from adjudge.training.metrics import read_metrics
@@ -176,7 +176,7 @@ def engines_open() -> list[Engine]:
 def test_scores_that_cannot_be_read_and_parts_that_are_not_there_are_found_before_the_policy_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tables: dict[str, Any], message: str
 ) -> None:
-    monkeypatch.setattr(grpo, "open_policy", lambda *_, **__: pytest.fail("the policy was loaded"))
+    monkeypatch.setattr(trainer, "open_policy", lambda *_, **__: pytest.fail("the policy was loaded"))
     last = "good" if not tables else 2
     rows = [{"prompt": "a", "score": "4"}, {"prompt": "b", "score": last}]
     write_lines(tmp_path / "rows.jsonl", *rows)

@@ -14,7 +14,8 @@ pytest.importorskip("trl", reason="needs the extra train")
 
 from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward
-from adjudge.training.grpo.grpo import HELD_OUT_BATCH, held_out_batch, train_grpo, weigh
+from adjudge.training.grpo.grpo import train_grpo
+from adjudge.training.grpo.trainer import HELD_OUT_BATCH, held_out_batch, weigh
 from adjudge.training.reward_log import read_rewards
 from tests.jsonl import write_lines
 from tests.training.runs import Vowels, tiny_recipe

@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 
 from adjudge.engine.errors import AdjudgeError, ModelNotFound
 from adjudge.rewards.records.rows import Row
-from adjudge.training.grpo import grpo
+from adjudge.training.grpo import trainer
 from adjudge.training.grpo.grpo import _record, train_grpo
 from adjudge.training.prompts import Prompts
 from adjudge.training.recipe import laid_over
@@ -141,7 +141,7 @@ def test_a_judge_that_cannot_be_opened_is_found_before_a_run_is_forgotten_or_a_p
     tmp_path: Path, earlier: RunFolder, monkeypatch: pytest.MonkeyPatch, tables: dict[str, Any], message: str
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in earlier.path.rglob("*") if path.is_file()}
-    monkeypatch.setattr(grpo, "open_policy", lambda *_, **__: pytest.fail("the policy was loaded"))
+    monkeypatch.setattr(trainer, "open_policy", lambda *_, **__: pytest.fail("the policy was loaded"))
     reward = laid_over({"parts": {"judge": {"kind": "judge", "judge": "pointwise"}}}, tables)
     with pytest.raises(AdjudgeError, match=message):
         train_grpo(tiny_recipe(tmp_path, reward=reward), overwrite=True)
