@@ -84,10 +84,10 @@ def _equals(replayed: Sequence[Replayed]) -> str:
 
 
 def _means(replayed: Sequence[Replayed], recipe: Path) -> str:
-    """What they were and are on average, where both are known."""
+    """How many are what they were, and what all were and are on average, where both are known."""
     pairs = ((one.rewarded.reward, one.reward) for one in replayed)
     known = [(then, now) for then, now in pairs if then is not None and now is not None]
-    told = f"{_count(replayed)} under {recipe}"
+    told = f"{_count(replayed)} under {recipe}, {sum(one.equal for one in replayed)} the same, bit for bit"
     if not known:
         return f"{told}: none to compare"
     then, now = map(fmean, zip(*known, strict=True))

@@ -190,6 +190,7 @@ def test_another_recipe_rewards_the_same_verdicts_or_says_which_it_lacks(tmp_pat
     result = adjudge('judge = "pointwise"\nweight = 2.0', "-o", str(tmp_path / "again.jsonl"))
     assert result.exit_code == 0, result.output
     assert "6 rewards of 2 steps under" in result.stderr and "now on average" in result.stderr
+    assert "other.toml, 0 the same, bit for bit: " in result.stderr
     lines = [msgspec.json.decode(line) for line in (tmp_path / "again.jsonl").read_bytes().split(b"\n")[:-1]]
     for line in lines:
         assert line["replayed"] == pytest.approx(2 * line["parts"]["judge"])
