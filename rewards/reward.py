@@ -51,6 +51,10 @@ class GroupReward(msgspec.Struct, frozen=True):
                     f"{name} has {len(column)} entries for {len(self.rewards)} rewards: give one for each"
                 )
 
+    def at(self, place: int) -> ResponseReward:
+        """What the response of that place got: its reward, or why it has none."""
+        return ResponseReward(self.rewards[place], self.abstained[place])
+
     @property
     def settled(self) -> Column:
         """The rewards to train on: none at all where fewer than two of two or more members have one."""

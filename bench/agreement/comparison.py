@@ -16,7 +16,7 @@ from adjudge.bench.agreement.statistics import Cell
 from adjudge.bench.agreement.systems import system_level
 from adjudge.rewards.imported import is_own
 from adjudge.rewards.judges.debate import DebateJudge
-from adjudge.rewards.judges.ensemble_judge import EnsembleJudge
+from adjudge.rewards.judges.ensemble import EnsembleJudge
 from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.own import own_class
 from adjudge.rewards.judges.personal import PersonalJudge

@@ -18,9 +18,8 @@ from adjudge.engine.errors import AdjudgeError, CallTooLarge
 from adjudge.engine.face import EngineFace, checked_engine
 from adjudge.engine.models.aliases import is_flowing
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import LEAST_MASS, UNKEPT, Reason
+from adjudge.engine.score import LEAST_MASS, UNKEPT, Reason, Score
 from adjudge.engine.text.prompt import Cut, Prompt, checked_cut
-from adjudge.engine.text.tokenizer import well_formed
 from adjudge.engine.text.written_scores import AnswerFormat
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges import template
@@ -253,6 +252,25 @@ class PromptedJudge(Judge[Subject, Ruling]):
         messages, answer = self.template.render(data=data, cut=self.cut, **how, **trusted)
         return self.engine.chat(messages, answer)
 
+    def _part(self, answer: Answer, weight: float = 1.0) -> Part:
+        """A part that rests on an answer of one score: its expected value, or why there is none."""
+        [score] = answer.scores
+        if reason := self._weakest([score])[1]:
+            return Part(None, weight, mass=score.mass, abstained=reason)
+        [spread] = answer.spreads or (None,)
+        told = msgspec.UNSET if spread is None else spread
+        return Part(score.expected, weight, score.probabilities, score.mass, spread=told)
+
+    def _weakest(self, scores: Sequence[Score]) -> tuple[float | None, Reason | None]:
+        """The least label mass of scores, and why they are no verdict if they are none.
+
+        Of several reasons one that another run may not have: what was cut short must not be kept as what it came to.
+        """
+        mass = min((score.mass for score in scores if score.mass is not None), default=None)
+        reasons = sorted((score.reason for score in scores if score.reason), key=lambda reason: reason not in UNKEPT)
+        reason = next(iter(reasons), None)
+        return mass, "low_mass" if reason is None and mass is not None and mass < self.min_mass else reason
+
     @abstractmethod
     def _content(self, subject: Subject) -> dict[str, Any]:
         """What decides the verdict besides what all such judges have in common."""
@@ -336,10 +354,6 @@ class ItemJudge(AskingJudge[Item, Verdict]):
 
     verdict_type = Verdict
 
-    def _part(self, answer: Answer, weight: float = 1.0) -> Part:
-        """A part that rests on an answer of one score: its expected value."""
-        return part_of(answer, self.min_mass, weight)
-
     def _verdict(
         self,
         score: float | None,
@@ -394,34 +408,6 @@ def lasts(ruling: Verdict | PairVerdict) -> bool:
     return all(reason not in UNKEPT for reason in (ruling.abstained, *(part.abstained for part in parts.values())))
 
 
-def part_of(answer: Answer, min_mass: float, weight: float = 1.0) -> Part:
-    """A part that rests on an answer of one score: its expected value.
-
-    It abstains as the score does, and with too little mass.
-    """
-    [score] = answer.scores
-    reason: Reason | None = score.reason
-    if reason is None and score.mass is not None and score.mass < min_mass:
-        reason = "low_mass"
-    if reason:
-        return Part(None, weight, mass=score.mass, abstained=reason)
-    spread = answer.spreads[0] if answer.spreads else None
-    return Part(
-        score.expected, weight, score.probabilities, score.mass, spread=msgspec.UNSET if spread is None else spread
-    )
-
-
 def clean(subject: Subject) -> Subject:
     """The subject with its texts made encodable, at any depth; policies write lone surrogates too."""
-    return _clean(subject)  # type: ignore[no-any-return]
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return well_formed(value)
-    if isinstance(value, msgspec.Struct):
-        fields = msgspec.structs.asdict(value)
-        return msgspec.structs.replace(value, **{name: _clean(field) for name, field in fields.items()})
-    if isinstance(value, tuple):
-        return tuple(map(_clean, value))
-    return encodable(value) if isinstance(value, (Mapping, list)) else value
+    return encodable(subject)  # type: ignore[no-any-return]

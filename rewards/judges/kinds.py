@@ -190,7 +190,7 @@ def _opening(name: str, options: Options) -> Open:
 
 
 def _ensemble(options: Options) -> Open:
-    from adjudge.rewards.judges.ensemble_judge import EnsembleJudge
+    from adjudge.rewards.judges.ensemble import EnsembleJudge
 
     writes = options.get("mode") == "reasoned"  # else the seed is the partners' alone
     asked = {name: value for name, value in options.items() if name != "partners" and (writes or name != "seed")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -141,16 +141,13 @@ class GroupVerdict(msgspec.Struct, frozen=True):
     @property
     def best(self) -> int | None:
         """The place of the strongest response (of equals the first), None where no response has a strength."""
-        known = self._known
-        return max(known, key=lambda place: known[place]) if known else None
+        return self._place(max)
 
     @property
     def worst(self) -> int | None:
         """The place of the weakest response (of equals the first), None where no response has a strength."""
-        known = self._known
-        return min(known, key=lambda place: known[place]) if known else None
+        return self._place(min)
 
-    @property
-    def _known(self) -> dict[int, float]:
-        """The strengths that there are, by place."""
-        return {place: strength for place, strength in enumerate(self.strengths) if strength is not None}
+    def _place(self, chosen: Callable[..., int]) -> int | None:
+        known = {place: strength for place, strength in enumerate(self.strengths) if strength is not None}
+        return chosen(known, key=known.__getitem__) if known else None

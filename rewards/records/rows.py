@@ -151,11 +151,15 @@ def given(value: Any) -> Any:
 
 
 def encodable(value: Any) -> Any:
-    """Strings made encodable, at any depth."""
+    """Strings made encodable, at any depth, also in Structs."""
     if isinstance(value, str):
         return well_formed(value)
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.asdict(value)
+        return msgspec.structs.replace(value, **{name: encodable(field) for name, field in fields.items()})
     if isinstance(value, Mapping):
         return {well_formed(str(name)): encodable(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [encodable(item) for item in value]
+        made = map(encodable, value)
+        return tuple(made) if isinstance(value, tuple) else list(made)
     return value

@@ -25,8 +25,6 @@ ITEM_COLUMNS = ("id", "prompt", "response", "reference", "rubric", "checklist", 
 GROUP_COLUMNS = ("id", "prompt", "responses", "reference")
 
 _CHOICE = '{"a", "b", "preferred": "a" or "b"}, with an "aspect" or without'
-_WORDLESS = {"review": None}
-"""What an earlier review has where it has no text."""
 
 
 def pair_of(row: Row, number: int, reads: Iterable[str] = ()) -> Pair:
@@ -255,7 +253,7 @@ def _reviews(row: Row, kind: type[Earlier], form: str) -> tuple[Earlier, ...]:
     try:
         entries = given(json.loads(value) if isinstance(value, str) else value)
         if isinstance(entries, list):
-            entries = [{**_WORDLESS, **entry} if isinstance(entry, dict) else entry for entry in entries]
+            entries = [{"review": None} | entry if isinstance(entry, dict) else entry for entry in entries]  # no text
         return msgspec.convert(entries, tuple[kind, ...])  # type: ignore[valid-type]
     except (ValueError, RecursionError) as error:
         detail = "not JSON" if isinstance(error, json.JSONDecodeError) else str(error)

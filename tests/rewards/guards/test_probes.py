@@ -6,8 +6,7 @@ import pickle
 import pytest
 
 from adjudge.rewards.guards.canary import read_canaries
-from adjudge.rewards.guards.degenerate import degenerate_texts
-from adjudge.rewards.guards.injections import injected_texts
+from adjudge.rewards.guards.probe_texts import degenerate_texts, injected_texts
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard, ProbeEffect, measure_probes
 from adjudge.rewards.records.group import Group
 from tests.rewards.guards.made_reward import CANARIES, Made, rank

@@ -20,7 +20,7 @@ from adjudge.rewards.judge_rewards.story_reward import StoryReward
 from adjudge.rewards.judge_rewards.tournament_reward import TournamentReward
 from adjudge.rewards.judges.aspects import HANNA, Aspect
 from adjudge.rewards.judges.debate import DebateJudge
-from adjudge.rewards.judges.ensemble_judge import EnsembleJudge
+from adjudge.rewards.judges.ensemble import EnsembleJudge
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.judges.pointwise import PointwiseJudge
