@@ -112,7 +112,7 @@ class Judge(ABC, Generic[Subject, Ruling]):
     def _together(self, chunk: Sequence[Subject]) -> Iterator[Ruling]:
         """Verdicts in order on subjects that are in the engine at one time."""
         keys = [self.key(subject) for subject in chunk]
-        known = self._remembered(keys)
+        known = {} if self.journal is None else {key: self._read(raw) for key, raw in self.journal.get(keys).items()}
         judged = self._judge({key: subject for key, subject in zip(keys, chunk, strict=True) if key not in known})
         for key, subject in zip(keys, chunk, strict=True):
             while key not in known:
@@ -128,9 +128,6 @@ class Judge(ABC, Generic[Subject, Ruling]):
     @abstractmethod
     def _judge(self, subjects: Mapping[str, Subject]) -> Iterator[Ruling | Concluded[Ruling]]:
         """A verdict for each of the subjects, given by their keys, in any order; with answers that are to be kept."""
-
-    def _remembered(self, keys: Sequence[str]) -> dict[str, Ruling]:
-        return {} if self.journal is None else {key: self._read(raw) for key, raw in self.journal.get(keys).items()}
 
     def _kept(self, found: Ruling | Concluded[Ruling]) -> Ruling:
         """The verdict as the journal has it, kept there with what it rests on if it lasts.

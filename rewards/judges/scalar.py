@@ -72,7 +72,8 @@ class ScalarJudge(Judge[Item, Verdict]):
         pairs: one that was compared before is not judged again.
         """
         pairs, again = tee(each_of(pairs, Pair))
-        verdicts = self.judge_iter((item for pair in pairs for item in _items(pair)), 2 * window)
+        texts = ((prompt, text) for pair in pairs for prompt, text in zip(pair.prompts, (pair.a, pair.b), strict=True))
+        verdicts = self.judge_iter((Item(prompt, text) for prompt, text in texts), 2 * window)
         for pair in again:
             yield _compared(pair, next(verdicts), next(verdicts))
 
@@ -90,11 +91,6 @@ class ScalarJudge(Judge[Item, Verdict]):
                 model=self.engine.name,
                 key=keys[place],
             )
-
-
-def _items(pair: Pair) -> tuple[Item, Item]:
-    prompt_a, prompt_b = pair.prompts
-    return Item(prompt=prompt_a, response=pair.a), Item(prompt=prompt_b, response=pair.b)
 
 
 def _compared(pair: Pair, a: Verdict, b: Verdict) -> PairVerdict:

@@ -47,7 +47,7 @@ class Level(msgspec.Struct, frozen=True):
         return (self.low,) if self.low == self.high else _whole(self.low, self.high)
 
 
-class Criterion(msgspec.Struct, frozen=True):
+class Criterion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One thing that a rubric looks at.
 
     It can be given the scores that its `levels` name, or without levels 0, 1, … `points`, or without both those of the
@@ -81,7 +81,7 @@ class Criterion(msgspec.Struct, frozen=True):
         return () if self.points is None else _whole(0.0, self.points)
 
 
-class Rubric(msgspec.Struct, frozen=True):
+class Rubric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Criteria, and what holds for all of them.
 
     `scale` is the lowest and the highest score of criteria without points and levels (whole numbers). `points`, where
@@ -151,15 +151,11 @@ def rubric_of(record: Any, place: str) -> Rubric:
     Its fields are those of `Rubric` and `Criterion`, but `levels` is an object: each score, or range of whole scores
     ("3-4"), with its words, from the lowest to the highest.
     """
-    given = _converted(record, _RubricRecord, place, "a rubric")
-    criteria = []
-    for number, entry in enumerate(given.criteria, 1):
-        where = f"{place}: {_called(number, entry.get('name') if isinstance(entry, dict) else None)}"
-        fields = _converted(entry, _CriterionRecord, where, "a criterion")
-        levels = tuple(_level(key, text, where) for key, text in fields.levels.items())
-        criteria.append(Criterion(fields.name, fields.text, fields.points, levels, fields.weight, fields.veto))
+    if isinstance(record, dict) and isinstance(entries := record.get("criteria"), list):
+        read = [_criterion(entry, number, place) for number, entry in enumerate(entries, 1)]
+        record = {**record, "criteria": read}
     try:
-        return Rubric(tuple(criteria), given.scale, given.points, given.threshold)
+        return _converted(record, Rubric, place, "a rubric")
     except AdjudgeError as error:
         raise AdjudgeError(f"{place}: {error}") from error
 
@@ -182,29 +178,17 @@ def rubric_of_checklist(checklist: Any, place: str) -> Rubric:
     return rubric_of({"criteria": criteria}, place)
 
 
-class _RubricRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """A rubric as its author writes it."""
-
-    criteria: list[Any]
-    scale: tuple[float, float] | None = None
-    points: float | None = None
-    threshold: float | None = None
-
-
-class _CriterionRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """A criterion as its author writes it."""
-
-    name: str
-    text: str
-    points: float | None = None
-    levels: dict[str, str] = {}
-    weight: float | None = None
-    veto: float | None = None
-
-
 def is_whole(value: float) -> bool:
     """Whether a score is a whole number."""
     return value % 1 == 0
+
+
+def _criterion(entry: Any, number: int, place: str) -> Criterion:
+    """A criterion as its author writes it: its levels are an object."""
+    where = f"{place}: {_called(number, entry.get('name') if isinstance(entry, dict) else None)}"
+    if isinstance(entry, dict) and isinstance(levels := entry.get("levels"), dict):
+        entry = {**entry, "levels": [_level(str(key), text, where) for key, text in levels.items()]}
+    return _converted(entry, Criterion, where, "a criterion")
 
 
 def _converted(record: Any, kind: type[Record], place: str, what: str) -> Record:
@@ -215,8 +199,10 @@ def _converted(record: Any, kind: type[Record], place: str, what: str) -> Record
         raise AdjudgeError(f"{place}: {reason(error)} ({what} has {fields})") from error
 
 
-def _level(key: str, text: str, where: str) -> Level:
+def _level(key: str, text: Any, where: str) -> Level:
     found = _LEVEL.fullmatch(key)
+    if not isinstance(text, str):
+        raise AdjudgeError(f'{where}: level "{key[:40]}" is {shown(text)}: give its words')
     if not found:
         raise AdjudgeError(f'{where}: level "{key[:40]}" is no score: name it by one ("3") or a range ("3-4")')
     return Level(float(found[1]), float(found[2] or found[1]), text)

@@ -236,14 +236,8 @@ class Scorer:
                 return [ending] * len(groups)  # no group of its own is to blame
             if len(groups) == 1 or isinstance(error, _GONE) or self._cut_short:  # no use in asking again
                 return [self._abstains(group, error) for group in groups]
-            return [self._alone(inside, group) for group in groups]  # those that do not fail keep their rewards
-
-    def _alone(self, inside: Reward, group: Group) -> Answer:
-        """The answer to one group, which abstains where the reward fails and that is to be lived with."""
-        try:
-            return self._checked(inside.score_groups([group]), [group])[0]
-        except Exception as error:
-            return self._ending(error) or self._abstains(group, error)
+            # Those that do not fail keep their rewards.
+            return [answer for group in groups for answer in self._answers(inside, [group], apart)]
 
     def _checked(self, rewards: Any, groups: Sequence[Group]) -> list[GroupReward]:
         return checked(rewards, groups, f'reward "{self.name}"')

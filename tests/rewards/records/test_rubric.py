@@ -137,7 +137,7 @@ TWO: dict[str, Any] = {"name": "end", "text": "?", "points": 2}
         ),
         ({"criteria": [{**ONE, "levels": {"0": "none", "9" * 400: "all"}}]}, "a level is from inf to inf: give scores"),
         ({"criteria": [{**ONE, "levels": {"0-99999": "all"}}]}, "a level is from 0 to 99999, which is no range"),
-        ({"criteria": [{**ONE, "levels": {"0": 1}}]}, "Expected `str`, got `int`"),
+        ({"criteria": [{**ONE, "levels": {"0": 1}}]}, 'level "0" is 1: give its words'),
         ({"criteria": [{**ONE, "weight": 1}, TWO]}, 'criterion 2 ("end"): give every criterion a weight, or none'),
         ({"criteria": [{**ONE, "weight": -1}]}, 'criterion 1 ("plot"): weight is -1: give one from 0 to 1e+06'),
         ({"criteria": [{**ONE, "weight": float("inf")}]}, "weight is inf"),
