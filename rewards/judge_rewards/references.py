@@ -73,7 +73,7 @@ class StaticReference(Reference):
                 " a base model write it (DynamicReference)"
             )
         if not isinstance(text, str):
-            raise AdjudgeError(f'{place}: "{self.column}" is {type(text).__name__}, not a text')
+            raise AdjudgeError(f'{place}: "{self.column}" is {type(text).__name__}: write it as text')
         return text
 
 

@@ -135,9 +135,15 @@ class Judge(ABC, Generic[Subject, Ruling]):
         That may be another's: of processes that share a journal the first one's stays, and all go by it.
         """
         verdict, answers, questions = found if isinstance(found, Concluded) else (found, None, {})
+        verdict = self._signed(verdict)
         if self.journal is None or not lasts(verdict):
             return verdict
         return self._read(self.journal.put(verdict.key, msgspec.json.encode(verdict), answers, questions))
+
+    def _signed(self, verdict: Ruling) -> Ruling:
+        """The verdict with the adapter that it was judged with, where there was one."""
+        adapter = getattr(getattr(self, "engine", None), "adapter", None)
+        return msgspec.structs.replace(verdict, adapter=adapter) if adapter else verdict
 
     def _read(self, kept: bytes) -> Ruling:
         assert self.journal is not None
@@ -335,7 +341,7 @@ class AskingJudge(PromptedJudge[Subject, Ruling]):
     def conclude(self, subject: Subject, answers: Mapping[str, Answer], truncated: bool) -> Ruling:
         """The verdict on a subject whose questions, by their names, were answered so."""
         subject = clean(subject)
-        return self._conclude(subject, answers, self.key(subject), truncated)
+        return self._signed(self._conclude(subject, answers, self.key(subject), truncated))
 
     @abstractmethod
     def _questions(self, subject: Subject) -> list[Question]:

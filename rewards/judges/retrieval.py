@@ -20,7 +20,7 @@ from adjudge.engine.text.tokenizer import well_formed
 from adjudge.engine.waiting import unhurried
 from adjudge.rewards.journal import content_key
 from adjudge.rewards.judges import template
-from adjudge.rewards.records.verdict import Example
+from adjudge.rewards.records.verdict import Example, each_of
 
 Vectors = npt.NDArray[np.float32]
 
@@ -81,7 +81,8 @@ class Index:
     def __init__(self, examples: Sequence[Example], embed: Embed) -> None:
         if not examples:
             raise AdjudgeError("no examples to retrieve from: give at least one, or leave retrieval out")
-        self.examples = tuple(Example(well_formed(one.prompt), well_formed(one.response)) for one in examples)
+        given = each_of(examples, Example)
+        self.examples = tuple(Example(well_formed(one.prompt), well_formed(one.response)) for one in given)
         self.embed = embed
         self._texts = content_key(examples=self.examples)
         self._made: tuple[str | None, _Table] | None = None
@@ -152,7 +153,7 @@ class Index:
             try:
                 values_ND = np.array(rows, dtype=np.float32)
             except (TypeError, ValueError) as error:
-                raise AdjudgeError("the embedder gives rows of numbers of different lengths, or none") from error
+                raise AdjudgeError("the embedder gives rows of several lengths, or no numbers: give [N, D]") from error
             if values_ND.ndim != 2:
                 raise AdjudgeError(f"the embedder gives an array of shape {values_ND.shape}: give one row a text")
             embedded = [Embedding.of(values_D, 0) for values_D in values_ND]

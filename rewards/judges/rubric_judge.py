@@ -18,6 +18,7 @@ from adjudge.rewards.judges.rubric_scoring import (
     Mark,
     Scheme,
     SchemeUnfit,
+    check_names,
     marks_of,
     mean,
     reward,
@@ -59,6 +60,7 @@ class RubricJudge(ItemJudge):
         check_rubric(rubric, "rubric")
         super().__init__(engine, **how)
         self.rubric, self.scheme, self.form = rubric, scheme, form
+        check_names(scheme, form)
         if rubric is not None:
             marks_of(rubric, scheme_of(rubric, scheme), form)
 

@@ -105,4 +105,5 @@ def _compared(pair: Pair, a: Verdict, b: Verdict) -> PairVerdict:
         truncated=a.truncated or b.truncated,
         model=a.model,
         key=content_key(judge="scalar", a=a.key, b=b.key),
+        adapter=a.adapter,
     )

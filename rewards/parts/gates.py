@@ -113,7 +113,8 @@ class PatternReward(TextReward):
         if not isinstance(pattern, str):
             raise AdjudgeError(f"pattern is {shown(pattern)}: give a regular expression, as a text")
         if (matcher := _matcher(pattern)).is_error():
-            raise AdjudgeError(f'pattern "{pattern[:60]}" cannot be read: {matcher.get_error().splitlines()[0]}')
+            why = matcher.get_error().splitlines()[0]
+            raise AdjudgeError(f'pattern "{pattern[:60]}" cannot be read ({why}): mend it')
 
     def value(self, text: str) -> float:
         """The reward of a text, in [0, 1]."""

@@ -113,7 +113,8 @@ class GroupVerdict(msgspec.Struct, frozen=True):
     is better than the reference (None without a reference, and for a response that no comparisons join to it).
     `abstained` is the judge's commonest reason where no pair at all was answered. A lone response has nobody to be
     compared with: its strength is 0, and nothing has abstained. `truncated` says that a text was shortened to fit;
-    `model` names the judge, "" where nothing was compared; `key` stands for all that decided the verdict.
+    `model` and `adapter` are those of the pairs' verdicts, "" and none where nothing was compared; `key` stands for
+    all that decided the verdict.
     """
 
     id: str
@@ -126,6 +127,7 @@ class GroupVerdict(msgspec.Struct, frozen=True):
     truncated: bool
     model: str
     key: str
+    adapter: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def abstentions(self) -> Counter[Reason]:

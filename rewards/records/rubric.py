@@ -68,10 +68,10 @@ class Criterion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise AdjudgeError(f"{name} of a criterion is {shown(value)}: give a string")
         for name in ("points", "weight", "veto"):
             number: Any = getattr(self, name)
-            if number is not None and (isinstance(number, bool) or not isinstance(number, Real)):
-                raise AdjudgeError(f'{name} of the criterion "{self.name}" is {shown(number)}: give a number')
+            if number is not None:
+                _check_real(number, f'{name} of the criterion "{self.name}"')
             if is_number(number, Integral):  # 2 and 2.0 are one number, and one key
-                msgspec.structs.force_setattr(self, name, float(getattr(self, name)))
+                msgspec.structs.force_setattr(self, name, float(number))
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -101,7 +101,10 @@ class Rubric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if len(self.criteria) > MAX_CRITERIA:
             raise AdjudgeError(f"the rubric has {len(self.criteria)} criteria: give at most {MAX_CRITERIA}")
         if self.scale is not None:
-            _check_scale(*self.scale)
+            _check_scale(self.scale)
+        for name in ("points", "threshold"):
+            if (number := getattr(self, name)) is not None:
+                _check_real(number, f"{name} of the rubric")
         for number, criterion in enumerate(self.criteria, 1):
             if not isinstance(criterion, Criterion):
                 raise AdjudgeError(f"{_called(number)} is {shown(criterion)}: give Criterion(…) objects")
@@ -166,7 +169,7 @@ def rubric_of_checklist(checklist: Any, place: str) -> Rubric:
     The levels are "1-2", "3-4", … "9-10" there. Raises AdjudgeError that begins with `place`.
     """
     if not isinstance(checklist, list):
-        raise AdjudgeError(f"{place}: the checklist is a {type(checklist).__name__}, not a list of criteria")
+        raise AdjudgeError(f"{place}: the checklist is a {type(checklist).__name__}, not a list of criteria: give one")
     criteria = []
     for number, entry in enumerate(checklist, 1):
         if not isinstance(entry, dict) or not {"name", CHECKLIST_TEXT} <= entry.keys():
@@ -208,7 +211,17 @@ def _level(key: str, text: Any, where: str) -> Level:
     return Level(float(found[1]), float(found[2] or found[1]), text)
 
 
-def _check_scale(low: float, high: float) -> None:
+def _check_real(number: Any, name: str) -> None:
+    if isinstance(number, bool) or not isinstance(number, Real):
+        raise AdjudgeError(f"{name} is {shown(number)}: give a number")
+
+
+def _check_scale(scale: Sequence[float]) -> None:
+    if not (isinstance(scale, tuple | list) and len(scale) == 2):
+        raise AdjudgeError(f"scale is {shown(scale)}: give the lowest score and the highest")
+    low, high = scale
+    for end in scale:
+        _check_real(end, "an end of the scale")
     if not (is_whole(low) and is_whole(high) and 0 <= low < high <= LARGEST and high < low + MAX_SCORES):
         raise AdjudgeError(
             f"scale is {low:g} to {high:g}: give two whole numbers, the lower first, at most {MAX_SCORES - 1} apart"
@@ -268,7 +281,7 @@ def _check_total(rubric: Rubric) -> None:
     for number, criterion in enumerate(rubric.criteria, 1):
         if not (values := rubric.values(criterion)):
             raise AdjudgeError(
-                f"{_called(number, criterion.name)}: points are missing, of a total of {rubric.points:g}"
+                f"{_called(number, criterion.name)}: points are missing, give some of the {rubric.points:g}"
             )
         tops.append(values[-1])
     if not math.isclose(total := math.fsum(tops), rubric.points):

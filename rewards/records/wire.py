@@ -240,7 +240,7 @@ def _rubric(row: Row) -> Rubric | None:
         try:
             value = encodable(given(value))
         except RecursionError as error:
-            raise AdjudgeError(f"{place} is nested too deeply") from error
+            raise AdjudgeError(f"{place} is nested too deeply: make it flatter") from error
         return (rubric_of if name == "rubric" else rubric_of_checklist)(value, place)
     return None
 

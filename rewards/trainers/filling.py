@@ -6,9 +6,11 @@ import logging
 import math
 from collections import deque
 from collections.abc import Collection, Iterable
+from numbers import Real
 
 import msgspec
 
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.reward import GroupReward
@@ -66,8 +68,8 @@ class Filling:
 
 def checked_fill(fill: float | None) -> float | None:
     """The number for samples that abstain alone; raises AdjudgeError for one that is not finite."""
-    if fill is not None and not math.isfinite(fill):
-        raise AdjudgeError(f"fill is {fill}: give a finite number, or None to stop where a lone sample abstains")
+    if fill is not None and not is_number(fill, Real):
+        raise AdjudgeError(f"fill is {shown(fill)}: give a finite number, or None to stop where a lone sample abstains")
     return fill
 
 

@@ -171,14 +171,16 @@ class Scorer:
             _log.warning(text, self.name, self.deadline, len(groups), FIRST_CALLS)
             return [_abstaining(group, "timeout") for group in groups]
         if late := _late(answers):
-            text = 'reward "%s": %d completions got no answer in time, and abstain after %.1f s'
+            text = 'reward "%s": %d completions got no answer in time, and abstain after %.1f s: raise the deadline'
             _log.warning(text, self.name, late, time.monotonic() - begins)
         self._warn_where_mute(answers)
         for layer in layers_of(self.reward)[1] if probe and not _silent(answers) else ():
             with answered_by(begins + (1 - SPARE) * (self.deadline or math.inf)):
                 done = not layer.has_probes or self._by(ends, partial(_probed, layer)) is not None
             if not done:
-                _log.warning('reward "%s": probes take longer than is left of %g s', self.name, self.deadline)
+                _log.warning(
+                    'reward "%s": probes take longer than is left of %g s: raise the deadline', self.name, self.deadline
+                )
         return answers
 
     def _warn_where_mute(self, answers: Sequence[Answer]) -> None:

@@ -213,6 +213,9 @@ def test_a_rubric_in_code_holds_criteria_and_these_hold_texts_and_numbers() -> N
         (lambda: Criterion("wit", "x", wrong), "points of the criterion \"wit\" is '3': give a number"),
         (lambda: Criterion("wit", "x", weight=True), "weight of the criterion .* give a number"),
         (lambda: Criterion("wit", None), "text of a criterion is None: give a string"),  # type: ignore[arg-type]
+        (lambda: Rubric((Criterion("wit", "x"),), scale=wrong), "scale is '3': give the lowest score and the highest"),
+        (lambda: Rubric((Criterion("wit", "x"),), scale=(1, wrong)), "an end of the scale is '3': give a number"),
+        (lambda: Rubric((Criterion("wit", "x", 3),), threshold=wrong), "threshold of the rubric is '3': give a number"),
         (lambda: Rubric((wrong,)), r"criterion 1 is '3': give Criterion\(…\) objects"),
         (lambda: open_rubric({"criteria": []}), "rubric is .*: give a Rubric, the name"),  # type: ignore[arg-type]
     ]:
