@@ -18,6 +18,9 @@ from adjudge.engine.text.tokenizer import well_formed
 BREAK = re.compile(r"<br ?/?>|<newline>")
 """How public files write the end of a line."""
 
+COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
+"""A number with a comma for its point, which is none here: it may be two numbers."""
+
 READ = {"prompt", "response", "responses", "story_a", "story_b"}
 """What judges read: a column of such a name is meant as it is called."""
 
@@ -128,6 +131,11 @@ def number_of(value: Any) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
+
+
+def with_point(value: Any) -> str:
+    """What to say besides of a value that is no number but for its comma; "" of others."""
+    return ", with a point for the comma" if isinstance(value, str) and COMMA.fullmatch(value) else ""
 
 
 def lines_of(text: str) -> str:
