@@ -98,6 +98,8 @@ class Reward(ABC):
     name: str = "adjudge"
     metrics: Mapping[str, float] = MappingProxyType({})
     """What it keeps of itself for a trainer's log."""
+    reads_reference: bool = True
+    """Whether it may hold responses against their group's reference."""
 
     @abstractmethod
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:

@@ -53,9 +53,12 @@ def measure_probes(reward: Reward, canaries: Sequence[Canary], texts: Texts) -> 
     """The effect of each probe: every canary's three texts are scored in one group with the probes written from it.
 
     The spread is the standard deviation of the rewards of the canaries' own texts, since probes that are rightly
-    punished would widen it; only where those are all alike it is that of all the rewards.
+    punished would widen it; only where those are all alike it is that of all the rewards. A reward that reads no
+    reference is shown no copy of one.
     """
-    probes = [texts(canary, _other(canaries, place)) for place, canary in enumerate(canaries)]
+    probes = [dict(texts(canary, _other(canaries, place))) for place, canary in enumerate(canaries)]
+    for probe in () if reward.reads_reference else probes:
+        probe.pop(REFERENCE_COPIED, None)
     groups = [
         canary.group((*canary.texts, *probe.values()), f"probe-{place}")
         for place, (canary, probe) in enumerate(zip(canaries, probes, strict=True))

@@ -59,6 +59,7 @@ class JudgeReward(Judged):
         super().__init__(judge, reference, name)
         if reference is None and self.source.of_pairs:
             self.reference = StaticReference()
+        self.reads_reference = self.source.of_pairs or self.source.kind in (None, "tree")
         self.scale = scale
         if scale not in get_args(Scale):
             raise AdjudgeError(f'scale is "{scale}": choose {", ".join(get_args(Scale))}')

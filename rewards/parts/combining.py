@@ -84,6 +84,7 @@ class Combined(OfParts):
     def __init__(self, parts: Mapping[str, Reward | Function], name: str) -> None:
         self.parts = parts_of(parts)
         self.name = name
+        self.reads_reference = any(part.reads_reference for part in self.parts.values())
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order; every part scores all groups at one go."""

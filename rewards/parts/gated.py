@@ -50,6 +50,7 @@ class Gated(OfParts):
             raise AdjudgeError(f'"{self.reward.name}" can pay less than 0, {PAID}')
         self.least, self.shut, self._chosen = least, shut or 0.0, shut is not None
         self.name = name or self.reward.name
+        self.reads_reference = any(part.reads_reference for part in self.parts.values())
 
     @property
     def below_zero(self) -> bool:

@@ -43,6 +43,8 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
 class TextReward(Reward):
     """A reward that looks at nothing but the response."""
 
+    reads_reference = False
+
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""
         return [together([self._rewarded(response) for response in group.responses]) for group in groups]

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.records.rows import READ, Row, encodable, given
 from adjudge.rewards.visible import in_a_line
 
@@ -73,18 +74,9 @@ def _opened(path: Path) -> io.BufferedReader:
 def _noticed(lines: Iterator[str], wrong: list[int]) -> Iterator[str]:
     """The lines, without the marks that files have within that were joined; `wrong` gets those that are not UTF-8."""
     for number, line in enumerate(lines, 1):
-        if not (line.isascii() or _is_text(line)):
+        if line != well_formed(line):
             wrong.append(number)
         yield line.lstrip("\ufeff")
-
-
-def _is_text(line: str) -> bool:
-    """Whether no byte of a line was kept that is not of its encoding."""
-    try:
-        line.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _json(path: Path, lines: Iterator[str]) -> Iterator[Row]:

@@ -95,16 +95,13 @@ def _gathered(together: Sequence[Row]) -> Row:
 
 def _one_reference(together: Sequence[Row]) -> str | None:
     """The reference of rows with one prompt, some of which may have none."""
-    found: Row | None = None
-    for row in together:
-        if row.optional_text("reference", "a tournament") is None:
-            continue
-        if found is not None and row.columns["reference"] != found.columns["reference"]:
-            raise AdjudgeError(
-                f"{row.place}: another reference than {found.place}, whose prompt it has: give each prompt one"
-            )
-        found = found or row
-    return None if found is None else found.columns["reference"]
+    texts = [(row.place, row.optional_text("reference", "a tournament")) for row in together]
+    found = [(place, text) for place, text in texts if text is not None]
+    for place, text in found:
+        if text != found[0][1]:
+            said = f"{place}: another reference than {found[0][0]}, whose prompt it has"
+            raise AdjudgeError(f"{said}: give each prompt one")
+    return found[0][1] if found else None
 
 
 def item_of(row: Row, number: int, reads: Iterable[str] = ()) -> Item:
