@@ -134,7 +134,7 @@ def test_mistakes_are_found_before_anything_is_asked(tiny: Engine) -> None:
     with pytest.raises(AdjudgeError, match='the judge does not score "creativity", which the reward weighs'):
         StoryReward(PairwiseJudge(tiny))
     with pytest.raises(AdjudgeError, match="no aspects given"):
-        StoryReward(judge, aspects=())
+        StoryReward(JudgeSpec("pairwise"), aspects=())
     with pytest.raises(AdjudgeError, match='the judge does not score "creativity"'):
         StoryReward(JudgeSpec("pairwise", {"aspects": "hanna"}))
     with pytest.raises(AdjudgeError, match='or "pointwise" of both stories, not "tree"'):
