@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -29,7 +30,7 @@ from adjudge.training.evolve.rationale import Rationale, read_rationales
 from adjudge.training.evolve.seeds import read_stories, sample_questions
 from adjudge.training.progress import bar
 from adjudge.training.stages import read_stage, write_stage
-from adjudge.training.terminal import open_console, plain_table, say
+from adjudge.training.terminal import open_console, plain_table, right, say
 
 ONE = Sampling(max_tokens=1, temperature=0.0, logprobs=MAX_ALTERNATIVES)
 """Scoring by generation: one token, and the most probable ones there as far as servers tell them."""
@@ -106,38 +107,32 @@ def bench_confidence(
             "a score is more than one token of this model: one generated token cannot hold it, name another --model"
         )
     engine.score(wanted[:1], SCALE), engine.generate(wanted[:1], ONE)  # the first of anything takes longer
+
+    def scored(part: slice) -> list[Decision]:
+        return [Decision(score.best) for score in engine.score(wanted[part], SCALE)]
+
+    def generated(part: slice) -> list[Decision]:
+        texts = engine.generate(wanted[part], ONE)
+        return [decision_of(text, labels) for text, labels in zip(texts, compiled[part], strict=True)]
+
     with bar() as progress:
-        task = progress.add_task("scoring", total=4 * len(wanted))
-
-        def advance(count: int) -> None:
-            progress.advance(task, count)
-
-        def scored(part: slice) -> list[Decision]:
-            return [Decision(score.best) for score in engine.score(wanted[part], SCALE)]
-
-        def generated(part: slice) -> list[Decision]:
-            texts = engine.generate(wanted[part], ONE)
-            return [decision_of(text, labels) for text, labels in zip(texts, compiled[part], strict=True)]
-
-        ours = _measured("restricted head", engine, scored, len(wanted), advance)
-        progress.update(task, description="generating")
-        other = _measured("generation", engine, generated, len(wanted), advance)
+        task = progress.add_task("", total=4 * len(wanted))
+        measured = []
+        for name, decide in (("restricted head", scored), ("generation", generated)):
+            progress.update(task, description=name)
+            advance = partial(progress.advance, task)
+            measured.append(_measured(name, engine, decide, len(wanted), advance))
+    ours, other = measured
     compared = compare(rationales, places, ours.decisions, other.decisions)
     if output is not None:  # before anything is printed
-        machine, *decided, kept, kept_generating = (
-            describe_machine(engine.runner.device),
-            *msgspec.structs.astuple(compared),
-        )
-        counts = len(rationales), len(wanted)
-        rows = [
-            (
-                *(one.name, *counts, f"{one.seconds:.3f}", one.prompt_tokens, one.tokens_computed, one.peak),
-                *(passed, *decided, machine),
-            )
-            for one, passed in ((ours, kept), (other, kept_generating))
-        ]
+        *decided, kept, kept_generating = msgspec.structs.astuple(compared)
+        about, machine = (len(rationales), len(wanted)), describe_machine(engine.runner.device)
+        rows = []
+        for one, passed in ((ours, kept), (other, kept_generating)):
+            spent = (f"{one.seconds:.3f}", one.prompt_tokens, one.tokens_computed, one.peak)
+            rows.append((one.name, *about, *spent, passed, *decided, machine))
         write_rows(output, HEADER, rows)
-    _show(rationales, [ours, other], compared)
+    _show(rationales, measured, compared)
 
 
 def load_rationales(path: Path, limit: int) -> list[Rationale]:
@@ -185,10 +180,10 @@ def compare(
             for one, own in zip(rationales, places, strict=True)
         )
 
-    counts = {"equal": 0, "other": 0, "equal_lacking": 0, "other_lacking": 0, "undecided": 0}
+    counts = dict.fromkeys(("equal", "other", "equal_lacking", "other_lacking", "undecided"), 0)
     for mine, theirs in zip(ours, other, strict=True):
-        name = "undecided" if theirs.best is None else "equal" if mine.best == theirs.best else "other"
-        counts[f"{name}_lacking" if theirs.lacks and theirs.best is not None else name] += 1
+        name = f"{'equal' if mine.best == theirs.best else 'other'}{'_lacking' if theirs.lacks else ''}"
+        counts["undecided" if theirs.best is None else name] += 1
     return Compared(**counts, kept=kept(ours), kept_generating=kept(other))
 
 
@@ -234,10 +229,8 @@ def _measured(
 
 def _show(rationales: Sequence[Rationale], measured: Sequence[Measured], compared: Compared) -> None:
     title = f"{len(rationales)} rationales, {len(measured[0].decisions)} scores"
-    table = plain_table(title=title)
-    table.add_column("scored by")
-    for name in ("seconds", "tokens/s", "of these computed/s", "peak MiB", "kept"):
-        table.add_column(name, justify="right")
+    heads = right("seconds", "tokens/s", "of these computed/s", "peak MiB", "kept")
+    table = plain_table("scored by", *heads, title=title)
     for one, kept in zip(measured, (compared.kept, compared.kept_generating), strict=True):
         rates = (one.prompt_tokens / one.seconds, one.tokens_computed / one.seconds)
         table.add_row(

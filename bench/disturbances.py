@@ -68,6 +68,11 @@ class Outcome(msgspec.Struct, frozen=True):
     after: float | None
     abstained: int
 
+    @property
+    def texts(self) -> int:
+        """All of the kind."""
+        return self.lower.rows + self.abstained
+
 
 def bench_disturbances(
     path: Path,
@@ -110,17 +115,10 @@ def bench_disturbances(
     machine = describe_machine(engine.runner.device)
     if output is not None:  # before anything is printed
         setting = (model, adapter or "", aspects, steps, sentences, seed, machine)
-        rows = [
-            (
-                o.what,
-                o.kind,
-                o.lower.rows + o.abstained,
-                *(cell(number, ".3f") for number in (*o.lower.numbers, o.before, o.after)),
-                o.abstained,
-                *setting,
-            )
-            for o in outcomes
-        ]
+        rows = []
+        for o in outcomes:
+            numbers = [cell(number, ".3f") for number in (*o.lower.numbers, o.before, o.after)]
+            rows.append((o.what, o.kind, o.texts, *numbers, o.abstained, *setting))
         write_rows(output, HEADER, rows)
     console = open_console(150)
     console.print(_table(outcomes, f"{path.name}, {len(stories)} stories, {counted(steps, 'step')}, {model}"))
@@ -200,13 +198,12 @@ def _text(sentences: Sequence[str]) -> str:
 
 
 def _table(outcomes: Sequence[Outcome], title: str) -> Table:
-    table = plain_table(title=Text(title))
-    for column in ("", "kind", "texts", "scored below the story", "score before", "after", "abstained"):
-        table.add_column(column)
+    columns = ("", "kind", "texts", "scored below the story", "score before", "after", "abstained")
+    table = plain_table(*columns, title=Text(title))
     for o in outcomes:
         share = "–" if o.lower.value is None else percent(o.lower.value)
         if o.lower.interval:
             share += f" [{span(o.lower.interval)}]"
         scores = (cell(value, ".3f", "–") for value in (o.before, o.after))
-        table.add_row(o.what, o.kind, str(o.lower.rows + o.abstained), share, *scores, str(o.abstained))
+        table.add_row(o.what, o.kind, str(o.texts), share, *scores, str(o.abstained))
     return table

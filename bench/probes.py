@@ -16,7 +16,7 @@ from adjudge.rewards.guards.probes import TOLERANCE, ProbeEffect, measure_probes
 from adjudge.rewards.judge_rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.words import count_words
-from adjudge.training.terminal import open_console, ruled_table
+from adjudge.training.terminal import open_console, right, ruled_table
 
 
 class ProbeRow(msgspec.Struct, frozen=True):
@@ -60,9 +60,7 @@ def probe(reward: Reward, canaries: Sequence[Canary] | None = None) -> Probing:
 
 def probe_table(probing: Probing) -> Table:
     """A line for each probe: its effect with the interval, how often it got more, and the conclusion."""
-    table = ruled_table()
-    for column in ("probe", "effect", "95 % interval", "got more", "abstained", "reward is"):
-        table.add_column(column, justify="left" if column in ("probe", "reward is") else "right")
+    table = ruled_table("probe", *right("effect", "95 % interval", "got more", "abstained"), "reward is")
     for place, row in enumerate(probing.rows):
         effect = row.effect
         table.add_row(

@@ -20,7 +20,6 @@ from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.kinds import kind_of, prepare
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.scalar import ScalarJudge
-from adjudge.rewards.records.rows import Row
 from adjudge.rewards.records.verdict import Pair, PairVerdict
 from adjudge.training.evaluator.finished import Finished, finished_run
 from adjudge.training.evaluator.preference import Preference, preferences_of
@@ -142,19 +141,15 @@ def _foretold(train: Sequence[Rated], asked: Sequence[Rated], fit: Fit) -> dict[
     slots, said = list(_people(asked)), _people(train)
     foretold: dict[Slot, float | None] = dict.fromkeys(slots)
     for name in dict.fromkeys(aspect for _, aspect, _ in slots):
-        known = [slot for slot in said if slot[1] == name]
-        wanted = [slot for slot in slots if slot[1] == name]
+        known, wanted = ([slot for slot in some if slot[1] == name] for some in (said, slots))
         if known:
-            texts = [
-                [_text(rows[slot[0]].row, slot[2]) for slot in some] for rows, some in ((train, known), (asked, wanted))
-            ]
-            values = fit(texts[0], [said[slot] for slot in known], texts[1])
+            values = fit(_texts(train, known), [said[slot] for slot in known], _texts(asked, wanted))
             foretold.update(zip(wanted, values, strict=True))
     return foretold
 
 
-def _text(row: Row, side: str) -> str:
-    return str(row.columns[f"story{side}" if side else "response"])
+def _texts(rated: Sequence[Rated], slots: Sequence[Slot]) -> list[str]:
+    return [str(rated[n].row.columns[f"story{side}" if side else "response"]) for n, _, side in slots]
 
 
 def _mean(texts: Sequence[str], scores: Sequence[float], asked: Sequence[str]) -> list[float]:
@@ -209,10 +204,9 @@ def _pair_line(
 def write_lines(path: Path, lines: Sequence[Line]) -> None:
     """The lines as CSV, each figure with the ends of its interval."""
     names = list(lines[0].figures)
-    header = [*("target", "judge", "rows", "asked", "prompts"), *(f"{n}{end}" for n in names for end in ENDS)]
+    header = ["target", "judge", "rows", "asked", "prompts", *(f"{name}{end}" for name in names for end in ENDS)]
     rows = []
     for line in lines:
-        figures = [line.figures[name] for name in names]
-        cells = [cell(number, ".4f") for one in figures for number in one.numbers]
-        rows.append([line.target, line.judge, line.rows, line.asked, figures[0].clusters, *cells])
+        cells = [cell(number, ".4f") for name in names for number in line.figures[name].numbers]
+        rows.append([line.target, line.judge, line.rows, line.asked, line.figures[names[0]].clusters, *cells])
     write_rows(path, header, rows)

@@ -11,6 +11,12 @@ def by_reason(abstained: Mapping[Any, int]) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in sorted(abstained.items()))
 
 
+def abstentions(abstained: Mapping[Any, int], of: int) -> str:
+    """Such as "abstained on 3 of 10: 2 low_mass, 1 timeout"."""
+    told = by_reason(abstained)
+    return f"abstained on {sum(abstained.values())} of {of}" + (f": {told}" if told else "")
+
+
 def percent(share: float, digits: int = 0) -> str:
     """Such as "54 %"; a share that is not whole is never rounded to 0 or 100."""
     told, least = f"{100 * share:.{digits}f}", 10.0**-digits

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
 from adjudge.engine.errors import AdjudgeError
+
+if TYPE_CHECKING:
+    import torch
 
 
 def choose_device(name: str) -> torch.device:
     """The device called auto (CUDA if there is one), cpu, cuda or cuda:N; raises AdjudgeError for others."""
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -33,6 +38,8 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
     "auto" is float32 on CPU, and bfloat16 on a GPU, or float16 where that has no bfloat16 (compute capability below 8).
     """
+    import torch
+
     if name == "auto":
         if device.type == "cpu":
             return torch.float32

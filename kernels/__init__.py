@@ -1,8 +1,7 @@
 """Tensors in, tensors out: the kernels that judging needs, each with a torch twin."""
 
 from adjudge.kernels.advantages import GroupAdvantages, group_advantages
-from adjudge.kernels.answer_form import SpanReason
-from adjudge.kernels.answer_spans import AnswerSpans, answer_spans
+from adjudge.kernels.answer_spans import AnswerSpans, SpanReason, answer_spans
 from adjudge.kernels.byte_table import ByteTable
 from adjudge.kernels.ragged import RaggedError
 from adjudge.kernels.restricted_head import RestrictedScores, restricted_logprobs

@@ -17,6 +17,8 @@ that any text was found to take is 1,900, where an opening is itself a label.
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -24,16 +26,77 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adjudge.kernels.answer_form import ENDS, FILLER, POINTS, AnswerForm, SpanReason
 from adjudge.kernels.byte_table import ByteTable
 from adjudge.kernels.ragged import RaggedError, check_offsets, whole_numbers
+from adjudge.kernels.restricted_head_arguments import LabelSetError
+
+FILLER = b" \t\r\n*:"
+"""Bytes that may stand between an opening and the score, and between the score and a closing."""
+
+ENDS = b" \t\r\n\v\f\"'`*)]}><|;!?$"
+"""Bytes after which what stood before them is a word of its own."""
+POINTS = b".,:"
+"""Bytes that end a word only before one of ENDS or the end of the stream: "4." is a 4, "4.5" and "4:30" are not."""
+
+
+class SpanReason(IntEnum):
+    """Why a score cannot be used; OK if it can."""
+
+    OK = 0
+    ENDED = 1  # the stream ended before the score
+    NO_LABEL = 2  # what stands there is none of the labels
+    UNCLOSED = 3  # the label is not followed by a closing
+    OFF_BOUNDARY = 4  # the score's first token begins inside the opening
+
+
+@dataclass(frozen=True)
+class AnswerForm:
+    """What `answer_spans` looks for; checked when built.
+
+    Raises LabelSetError about labels, TypeError about things that are not bytes, ValueError about the rest.
+    """
+
+    openings: tuple[bytes, ...]
+    labels: tuple[bytes, ...]
+    closings: tuple[bytes, ...]
+    filler: bytes
+    max_filler: int
+
+    def __post_init__(self) -> None:
+        for name, strings in (("openings", self.openings), ("labels", self.labels), ("closings", self.closings)):
+            for place, string in enumerate(strings):
+                if not isinstance(string, bytes):
+                    raise TypeError(f"{name}[{place}] is a {type(string).__name__}: pass a sequence of bytes objects")
+                if not string:
+                    raise (LabelSetError if name == "labels" else ValueError)(f"{name}[{place}] is empty")
+        if not self.openings:
+            raise ValueError('openings is empty: pass at least one, such as b"[["')
+        if not self.labels:
+            raise LabelSetError("labels is empty: pass at least one")
+        if not isinstance(self.filler, bytes):
+            raise TypeError(f"filler is a {type(self.filler).__name__}: pass bytes")
+        if self.max_filler < 0:
+            raise ValueError(f"max_filler is {self.max_filler}: pass a number of bytes of at least 0")
+        for place, label in enumerate(self.labels):
+            if label in self.labels[:place]:
+                raise LabelSetError(f"labels[{place}] is {label!r} a second time: pass each label once")
+            if label[0] in self.filler:
+                raise LabelSetError(
+                    f"labels[{place}] is {label!r}, which begins with filler: take that byte from filler"
+                )
+
+    @cached_property
+    def by_first_byte(self) -> dict[int, list[tuple[int, bytes]]]:
+        """The labels that begin with a byte, the longest first, each with its index."""
+        found: dict[int, list[tuple[int, bytes]]] = {}
+        for place, label in sorted(enumerate(self.labels), key=lambda one: len(one[1]), reverse=True):
+            found.setdefault(label[0], []).append((place, label))
+        return found
+
 
 COLUMNS = 5
 Found = tuple[int, int, int, int, int]
 """A match: token, start, end, label, reason, as in `AnswerSpans`."""
-
-LabelsByByte = dict[int, list[tuple[int, bytes]]]
-"""The labels that begin with a byte, the longest first, each with its index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +152,11 @@ def answer_spans(
     offsets = whole_numbers("offsets", offsets).cpu()
     check_offsets(offsets, len(ids), "row", empty=True)
     _check_ids(ids, offsets, table)
-    by_byte = _by_first_byte(form.labels)
     found: list[int] = []  # flat: a million tuples would keep the garbage collector busy
     counts = [0]
     for first, last in pairwise(offsets.tolist()):
         text, token_ends = _text(ids[first:last].numpy(), table)
-        for match in _row(text, token_ends, form, by_byte):
+        for match in _row(text, token_ends, form):
             found += match
         counts.append(len(found) // COLUMNS)
     columns = np.array(found, dtype=np.int64).reshape(-1, COLUMNS).T
@@ -110,13 +172,6 @@ def _check_ids(ids: Tensor, offsets: Tensor, table: ByteTable) -> None:
         raise RaggedError(f"{where}: the table knows 0 … {len(table) - 1}")
 
 
-def _by_first_byte(labels: tuple[bytes, ...]) -> LabelsByByte:
-    found: LabelsByByte = {}
-    for place, label in sorted(enumerate(labels), key=lambda one: len(one[1]), reverse=True):
-        found.setdefault(label[0], []).append((place, label))
-    return found
-
-
 def _text(ids: NDArray[np.int64], table: ByteTable) -> tuple[bytes, list[int]]:
     """The bytes of a row, and where in them each of its tokens ends."""
     starts = table.starts.numpy()
@@ -127,12 +182,12 @@ def _text(ids: NDArray[np.int64], table: ByteTable) -> tuple[bytes, list[int]]:
     return table.data.numpy()[places].tobytes(), ends.tolist()
 
 
-def _row(text: bytes, token_ends: list[int], form: AnswerForm, labels: LabelsByByte) -> Iterator[Found]:
+def _row(text: bytes, token_ends: list[int], form: AnswerForm) -> Iterator[Found]:
     opening_ends = _ends_of(form.openings, text)
     for opening_end, next_opening_end in pairwise([*opening_ends, len(text) + 1]):
         start = _after_filler(text, opening_end, min(next_opening_end, len(text)), form)
         if start != next_opening_end:  # else that opening is nearer to the same score
-            yield _match(text, token_ends, opening_end, start, form, labels)
+            yield _match(text, token_ends, opening_end, start, form)
 
 
 def _ends_of(strings: tuple[bytes, ...], text: bytes) -> list[int]:
@@ -153,10 +208,8 @@ def _after_filler(text: bytes, start: int, stop: int, form: AnswerForm) -> int:
     return start
 
 
-def _match(
-    text: bytes, token_ends: list[int], opening_end: int, start: int, form: AnswerForm, labels: LabelsByByte
-) -> Found:
-    label, end, reason = _read(text, start, form, labels)
+def _match(text: bytes, token_ends: list[int], opening_end: int, start: int, form: AnswerForm) -> Found:
+    label, end, reason = _read(text, start, form)
     if label < 0:
         return -1, start, start, label, reason
     first = bisect_right(token_ends, start)
@@ -165,12 +218,12 @@ def _match(
     return first, start, end, label, reason
 
 
-def _read(text: bytes, start: int, form: AnswerForm, labels: LabelsByByte) -> tuple[int, int, SpanReason]:
+def _read(text: bytes, start: int, form: AnswerForm) -> tuple[int, int, SpanReason]:
     """The longest label that stands at `start` as a word of its own, or -1; where it ends; what is wrong with it."""
     if start == len(text):
         return -1, start, SpanReason.ENDED
     label, end = -1, start
-    for place, written in labels.get(text[start], ()):
+    for place, written in form.by_first_byte.get(text[start], ()):
         if text.startswith(written, start):
             label, end = place, start + len(written)
             break

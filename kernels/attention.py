@@ -78,12 +78,12 @@ def paged_attention(
     return attend(query_THD, cache, batch, scale=scale, sliding_window=sliding_window, softcap=softcap, **more)
 
 
-def attention_backend(kind: AttentionKind) -> tuple[str, Attention]:
+def attention_backend(kind: AttentionKind, forced: str | None = None) -> tuple[str, Attention]:
     """The back end for calls of one kind, by name, and its function.
 
-    Raises BackendUnavailable if `ADJUDGE_ATTENTION` names one that cannot serve.
+    Raises BackendUnavailable if the one that is `forced`, by default by `ADJUDGE_ATTENTION`, cannot serve.
     """
-    forced = os.environ.get("ADJUDGE_ATTENTION", "")
+    forced = os.environ.get("ADJUDGE_ATTENTION", "") if forced is None else forced
     if forced and forced not in NAMES:
         raise BackendUnavailable(f'ADJUDGE_ATTENTION is "{forced}": set it to {", ".join(NAMES)}, or leave it unset')
     problems: list[str] = []

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -59,24 +59,30 @@ class AttentionKind:
         return AttentionKind(query_THD.device, query_THD.dtype, width, value_width, block_size, *how)
 
 
-class How(NamedTuple):
-    """What a library is told; `window` is the keys on both sides of a query's own, -1 for all."""
-
-    scale: float | None
-    window: tuple[int, int]
-    softcap: float | None
-
-
 class LibraryAttention(ABC):
-    """A back end of `paged_attention`."""
+    """A back end of `paged_attention`: a `function` of a `module` that knows the arguments `needed`.
 
-    @abstractmethod
+    It is for devices of `capability` and later ones, or of that `only`.
+    """
+
+    module: str
+    function: str
+    needed: tuple[str, ...]
+    capability: int
+    only = False
+
     def problem(self, kind: AttentionKind) -> str | None:
         """Why it cannot serve calls of a kind, or None if it can."""
+        unfit = _unfit(kind, self.capability, self.only) or self.refusal(kind)
+        return unfit or _lacks(self.module, self.function, *self.needed)
+
+    def refusal(self, kind: AttentionKind) -> str | None:
+        """What else speaks against calls of a kind that fit the device."""
+        return None
 
     @abstractmethod
-    def attend(self, query_THD: torch.Tensor, cache: PagedKV, batch: PagedBatch, how: How) -> torch.Tensor:
-        """The library's call."""
+    def arguments(self, batch: PagedBatch, scale: float | None, window: tuple[int, int]) -> dict[str, Any]:
+        """What the function is told of a batch; `window` is the keys on both sides of a query's own, -1 for all."""
 
     def __call__(
         self,
@@ -90,7 +96,11 @@ class LibraryAttention(ABC):
     ) -> torch.Tensor:
         """As `paged_attention`: NaN where a row saw what was not finite, zeros in padding, which no library writes."""
         window = (-1 if sliding_window is None else sliding_window - 1, 0)
-        output = self.attend(query_THD, cache, batch, How(scale, window, softcap))
+        attend = getattr(import_module(self.module), self.function)
+        more = self.arguments(batch, scale, window) | ({} if softcap is None else {"softcap": softcap})
+        if "num_splits" in _parameters(attend):
+            more["num_splits"] = 1
+        output: torch.Tensor = attend(query_THD, cache.key, cache.value, **more)
         output.masked_fill_(seen_bad(cache, batch, sliding_window)[:, None, None], torch.nan)
         output[batch.filled :] = 0
         return output
@@ -99,36 +109,27 @@ class LibraryAttention(ABC):
 class FlashAttention2(LibraryAttention):
     """`flash_attn.flash_attn_varlen_func` (compute capability 8.0 and later; blocks of a multiple of 256)."""
 
-    def problem(self, kind: AttentionKind) -> str | None:
-        """Why it cannot serve calls of a kind, or None if it can."""
-        needed = ["block_table", "window_size"] + (["softcap"] if kind.softcap is not None else [])
-        if problem := _unfit(kind, capability=8):
-            return problem
+    module, function, capability = "flash_attn", "flash_attn_varlen_func", 8
+    needed = ("block_table", "window_size")
+
+    def refusal(self, kind: AttentionKind) -> str | None:
+        """What else speaks against calls of a kind that fit the device."""
         if kind.block_size % 256:
             return f"flash-attn 2 wants blocks of a multiple of 256, not {kind.block_size}"
-        return _lacks("flash_attn", "flash_attn_varlen_func", *needed)
+        return None if kind.softcap is None else _lacks(self.module, self.function, "softcap")
 
-    def attend(self, query_THD: torch.Tensor, cache: PagedKV, batch: PagedBatch, how: How) -> torch.Tensor:
-        """The library's call."""
-        attend = import_module("flash_attn").flash_attn_varlen_func
-        more: dict[str, float] = {"num_splits": 1} if "num_splits" in _parameters(attend) else {}
-        if how.softcap is not None:
-            more["softcap"] = how.softcap
-        output: torch.Tensor = attend(
-            query_THD,
-            cache.key,
-            cache.value,
-            cu_seqlens_q=batch.query_offsets,
-            cu_seqlens_k=_key_offsets(batch),
-            max_seqlen_q=_longest_query(batch),
-            max_seqlen_k=_longest_context(batch),
-            softmax_scale=how.scale,
-            causal=True,
-            window_size=how.window,
-            block_table=batch.block_table,
-            **more,
-        )
-        return output
+    def arguments(self, batch: PagedBatch, scale: float | None, window: tuple[int, int]) -> dict[str, Any]:
+        """What the function is told of a batch."""
+        return {
+            "cu_seqlens_q": batch.query_offsets,
+            "cu_seqlens_k": _key_offsets(batch),
+            "max_seqlen_q": _longest_query(batch),
+            "max_seqlen_k": _longest_context(batch),
+            "softmax_scale": scale,
+            "causal": True,
+            "window_size": window,
+            "block_table": batch.block_table,
+        }
 
 
 class FlashAttention3(LibraryAttention):
@@ -137,30 +138,20 @@ class FlashAttention3(LibraryAttention):
     Its varlen function takes no block table; the one for caches does, and packed queries with it.
     """
 
-    def problem(self, kind: AttentionKind) -> str | None:
-        """Why it cannot serve calls of a kind, or None if it can."""
-        needed = ["page_table", "cu_seqlens_q", "cache_seqlens", "num_splits", "window_size", "softcap"]
-        return _unfit(kind, capability=9, only=True) or _lacks(
-            "flash_attn_interface", "flash_attn_with_kvcache", *needed
-        )
+    module, function, capability, only = "flash_attn_interface", "flash_attn_with_kvcache", 9, True
+    needed = ("page_table", "cu_seqlens_q", "cache_seqlens", "num_splits", "window_size", "softcap")
 
-    def attend(self, query_THD: torch.Tensor, cache: PagedKV, batch: PagedBatch, how: How) -> torch.Tensor:
-        """The library's call."""
-        output: torch.Tensor = import_module("flash_attn_interface").flash_attn_with_kvcache(
-            query_THD,
-            cache.key,
-            cache.value,
-            cache_seqlens=batch.context_lengths,
-            page_table=batch.block_table,
-            cu_seqlens_q=batch.query_offsets,
-            max_seqlen_q=_longest_query(batch),
-            softmax_scale=how.scale,
-            causal=True,
-            window_size=how.window,
-            softcap=0.0 if how.softcap is None else how.softcap,
-            num_splits=1,
-        )
-        return output
+    def arguments(self, batch: PagedBatch, scale: float | None, window: tuple[int, int]) -> dict[str, Any]:
+        """What the function is told of a batch."""
+        return {
+            "cache_seqlens": batch.context_lengths,
+            "page_table": batch.block_table,
+            "cu_seqlens_q": batch.query_offsets,
+            "max_seqlen_q": _longest_query(batch),
+            "softmax_scale": scale,
+            "causal": True,
+            "window_size": window,
+        }
 
 
 class TorchVarlen(LibraryAttention):
@@ -169,38 +160,34 @@ class TorchVarlen(LibraryAttention):
     Torch hands a block table to flash-attn 3 (9.0) or 4 (10.0), whichever `activate_flash_attention_impl` has chosen.
     """
 
-    def problem(self, kind: AttentionKind) -> str | None:
-        """Why it cannot serve calls of a kind, or None if it can."""
+    module, function, capability = "torch.nn.attention.varlen", "varlen_attn", 9
+    needed = ("block_table", "seqused_k", "num_splits", "enable_gqa", "window_size")
+
+    def refusal(self, kind: AttentionKind) -> str | None:
+        """What else speaks against calls of a kind that fit the device."""
         if kind.softcap is not None:
             return "torch's varlen attention has no softcap"
-        needed = ["block_table", "seqused_k", "num_splits", "enable_gqa", "window_size"]
-        problem = _unfit(kind, capability=9) or _lacks("torch.nn.attention.varlen", "varlen_attn", *needed)
-        if problem:
-            return problem
+        if lacking := _lacks(self.module, self.function, *self.needed):
+            return lacking
         wanted = {9: "FA3", 10: "FA4"}.get(torch.cuda.get_device_capability(kind.device)[0])
         active = torch.nn.attention.current_flash_attention_impl()
         if wanted is None or active != wanted:
             return f"torch reads a block table through {wanted or 'FA3 or FA4'} here, and {active or 'none'} is active"
         return None
 
-    def attend(self, query_THD: torch.Tensor, cache: PagedKV, batch: PagedBatch, how: How) -> torch.Tensor:
-        """The library's call."""
-        output: torch.Tensor = import_module("torch.nn.attention.varlen").varlen_attn(
-            query_THD,
-            cache.key,
-            cache.value,
-            batch.query_offsets,
-            None,
-            _longest_query(batch),
-            _longest_context(batch),
-            scale=how.scale,
-            window_size=how.window,
-            enable_gqa=True,
-            seqused_k=batch.context_lengths,
-            block_table=batch.block_table,
-            num_splits=1,
-        )
-        return output
+    def arguments(self, batch: PagedBatch, scale: float | None, window: tuple[int, int]) -> dict[str, Any]:
+        """What the function is told of a batch."""
+        return {
+            "cu_seq_q": batch.query_offsets,
+            "cu_seq_k": None,
+            "max_q": _longest_query(batch),
+            "max_k": _longest_context(batch),
+            "scale": scale,
+            "window_size": window,
+            "enable_gqa": True,
+            "seqused_k": batch.context_lengths,
+            "block_table": batch.block_table,
+        }
 
 
 def seen_bad(cache: PagedKV, batch: PagedBatch, sliding_window: int | None) -> torch.Tensor:
@@ -274,5 +261,6 @@ def _lacks(module: str, function: str, *needed: str) -> str | None:
     return f"{module}.{function} of this version lacks {', '.join(missing)}" if missing else None
 
 
+@cache
 def _parameters(function: Callable[..., Any]) -> frozenset[str]:
     return frozenset(inspect.signature(function).parameters)

@@ -79,7 +79,7 @@ def numba_attention(
         query_THD = query_THD.contiguous()
     output = query_THD.new_empty(batch.rows, heads, value_width)
     output[batch.filled :] = 0
-    tallest = _whole_tiles(max(CHUNK, heads // kv_heads))
+    tallest = -(-max(CHUNK, heads // kv_heads) // LANES) * LANES  # whole tiles
     each = tallest * (width + value_width + 2) + width * KEYS + ROWS * KEYS + LANES
     threads = max(1, min(torch.get_num_threads(), len(plan.runs) * kv_heads))
     scratch = query_THD.new_empty(threads, each)
@@ -96,7 +96,11 @@ def numba_attention(
         ],
         np.int64,
     )
-    _run(arguments, threads)
+    kernel, address = _kernel(), arguments.ctypes.data
+    if threads > 1:  # each takes the next item until there is none
+        _parallel()(kernel.address, address, threads, 0)
+    else:
+        kernel.ctypes(address)
     if cache.bad.view(-1, batch.block_size).index_select(0, plan.blocks).any():
         output.masked_fill_(seen_bad(cache, batch, sliding_window)[:, None, None], torch.nan)
     return output
@@ -146,25 +150,11 @@ def _plan(batch: PagedBatch, positions: int) -> _Plan:
         for start in range(sequence.start, end, positions):
             runs.append((sequence.row + start - sequence.start, start, min(positions, end - start), first))
         slots.append(np.zeros(-(-end // KEYS) * KEYS, np.int64))
-        blocks = np.asarray(sequence.blocks[: -(-end // batch.block_size)], np.int64)
-        slots[-1][:end] = (blocks[:, None] * batch.block_size + np.arange(batch.block_size)).ravel()[:end]
+        slots[-1][:end] = sequence.slots(batch.block_size)
         first += len(slots[-1])
     return _Plan(
         np.array(runs, np.int64).reshape(-1, 4), np.concatenate(slots), torch.from_numpy(np.unique(batch.host_table))
     )
-
-
-def _whole_tiles(rows: int) -> int:
-    return -(-rows // LANES) * LANES
-
-
-def _run(arguments: NDArray[np.int64], threads: int) -> None:
-    """The kernel on torch's threads: each takes the next item until there is none."""
-    kernel, address = _kernel(), arguments.ctypes.data
-    if threads > 1:
-        _parallel()(kernel.address, address, threads, 0)
-    else:
-        kernel.ctypes(address)
 
 
 @cache

@@ -45,7 +45,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn import functional as F
 
@@ -272,7 +271,7 @@ class _Plan:
         bands: list[_Band] = []
         before = torch.empty(0, dtype=torch.long)
         for sequence in batch.sequences:
-            slots = _slots(sequence, batch.block_size)
+            slots = torch.from_numpy(sequence.slots(batch.block_size))
             for size, length, firsts, start, stop in _runs(sequence, sizes):
                 positions = torch.tensor(firsts)[:, None] + torch.arange(size)
                 row = positions - sequence.start + sequence.row
@@ -327,13 +326,6 @@ def _common(one: torch.Tensor, other: torch.Tensor) -> int:
     length = min(len(one), len(other))
     parts = (one[:length] != other[:length]).nonzero()
     return int(parts[0]) if len(parts) else length
-
-
-def _slots(sequence: PagedSequence, block_size: int) -> torch.Tensor:
-    """Slots of positions 0 .. end of the sequence."""
-    blocks = torch.from_numpy(np.asarray(sequence.blocks, np.int64))
-    slots = (blocks[:, None] * block_size + torch.arange(block_size)).flatten()
-    return slots[: sequence.start + sequence.length]
 
 
 def _mask(band: _Band, group: int, window: int | None, dtype: torch.dtype) -> torch.Tensor:

@@ -61,6 +61,12 @@ class PagedSequence:
     start: int
     blocks: Sequence[int]
 
+    def slots(self, block_size: int) -> npt.NDArray[np.int64]:
+        """[start + length]: where all its positions are kept."""
+        end = self.start + self.length
+        blocks = np.asarray(self.blocks[: -(-end // block_size)], np.int64)
+        return (blocks[:, None] * block_size + np.arange(block_size)).ravel()[:end]
+
 
 @dataclass(frozen=True)
 class PagedBatch:

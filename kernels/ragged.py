@@ -10,14 +10,14 @@ class RaggedError(ValueError):
     """Sizes, offsets or ids do not describe the rows or groups they should."""
 
 
-def whole_numbers(name: str, tensor: Tensor) -> Tensor:
-    """The tensor as contiguous int64 [*]; TypeError for anything but integers, RaggedError for another shape."""
+def whole_numbers(name: str, tensor: Tensor, error: type[ValueError] = RaggedError) -> Tensor:
+    """The tensor as contiguous int64 [*]; TypeError for anything but integers, the `error` for another shape."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}: pass a tensor of integers")
     if tensor.dtype not in INTEGERS:
         raise TypeError(f"{name} has dtype {tensor.dtype}: pass int64 or int32")
     if tensor.dim() != 1:
-        raise RaggedError(f"{name} has shape {tuple(tensor.shape)}: pass one dimension")
+        raise error(f"{name} has shape {tuple(tensor.shape)}: pass one dimension")
     return tensor.long().contiguous()
 
 

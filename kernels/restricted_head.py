@@ -35,7 +35,8 @@ the plain head, the price of its padding to 32 rows, before the log-sum was by `
 lies there; on the host they are checked without waiting, and then copied over.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -114,32 +115,22 @@ def restricted_logprobs(
         hidden_ND, len(weight_VD), rows, label_ids, label_offsets, label_groups, label_values, targets
     )
     n = len(hidden_ND) if rows is None else len(rows)
+    scores = checked_scores(hidden_ND, rows, n, head, labels, normalizer)
+    offsets = None if labels.shared else labels.label_offsets
+    given: dict[str, Any] = {field.name: scores.get(field.name) for field in fields(RestrictedScores)}
+    return RestrictedScores(**given | {"label_offsets": offsets})
 
+
+def checked_scores(
+    hidden_ND: Tensor, rows: Tensor | None, n: int, head: HeadWeights, labels: LabelRows, normalizer: Normalizer
+) -> Scores:
+    """The fields of RestrictedScores that there are, of `n` rows and labels that `lay_out` has checked."""
     if n and kernel_backend(hidden_ND.device) == "triton":
         from adjudge.kernels.restricted_head_triton import triton_scores
 
-        return _assembled(triton_scores(hidden_ND, rows, n, head, labels, normalizer), labels)
+        return triton_scores(hidden_ND, rows, n, head, labels, normalizer)
     scores = torch_set_scores(hidden_ND, rows, n, head, labels) if n else no_scores(hidden_ND, labels)
-    if normalizer != "set":
-        log_full = vocabulary_log_sum(hidden_ND, rows, n, head) if n else scores["log_z"]
-        scores = with_full(scores, log_full, labels, replace=normalizer == "full")
-    return _assembled(scores, labels)
-
-
-def _assembled(scores: Scores, labels: LabelRows) -> RestrictedScores:
-    """The scores as they are handed out."""
-    return RestrictedScores(
-        logprobs=scores["logprobs"],
-        label_offsets=None if labels.shared else labels.label_offsets,
-        full_logprobs=scores.get("full_logprobs"),
-        log_mass=scores.get("log_mass"),
-        mass=scores.get("mass"),
-        best=scores["best"],
-        best_logprob=scores["best_logprob"],
-        expected=scores.get("expected"),
-        variance=scores.get("variance"),
-        entropy=scores["entropy"],
-        margin=scores["margin"],
-        keep=scores.get("keep"),
-        valid=scores["valid"],
-    )
+    if normalizer == "set":
+        return scores
+    log_full = vocabulary_log_sum(hidden_ND, rows, n, head) if n else scores["log_z"]
+    return with_full(scores, log_full, labels, replace=normalizer == "full")

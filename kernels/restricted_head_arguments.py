@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from adjudge.kernels.paged_kv import to_device
+from adjudge.kernels.ragged import whole_numbers
 
 Normalizer = Literal["set", "full", "both"]
 
@@ -237,13 +238,9 @@ def _number_groups(conditions: Conditions, groups: Tensor, offsets: Tensor) -> T
 
 def _indices(name: str, tensor: Tensor, hidden_ND: Tensor) -> Tensor:
     """The tensor as int64 [*], refused unless it holds integers, has one dimension and lies near hidden_ND."""
-    _check_type(name, tensor, "a tensor of integers")
-    if tensor.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"{name} has dtype {tensor.dtype}: pass int64 or int32")
-    if tensor.dim() != 1:
-        raise LabelSetError(f"{name} has shape {tuple(tensor.shape)}: pass one dimension")
-    _check_device(name, tensor, hidden_ND, or_host=True)
-    return tensor.long().contiguous()
+    numbers = whole_numbers(name, tensor, LabelSetError)
+    _check_device(name, numbers, hidden_ND, or_host=True)
+    return numbers
 
 
 def _check_type(name: str, value: object, what: str = "a tensor") -> None:

@@ -15,7 +15,7 @@ the launch order, so a chunk of weights comes from memory once and then from the
 import triton
 import triton.language as tl
 
-from adjudge.kernels.triton_math import add_products, norm_scale, soft_capped
+from adjudge.kernels.triton_math import add_products, hidden_block, row_norm_scale, soft_capped
 
 
 @triton.jit
@@ -26,20 +26,10 @@ def final_row_kernel(hidden, rows, norm_weight, eps, final, width, WIDTH_BLOCK: 
     if rows is not None:
         source = tl.load(rows + row)
     hidden += source * width
-    scale = 1.0
-    if norm_weight is not None:
-        squares = tl.zeros([WIDTH_BLOCK], tl.float32)
-        for d0 in range(0, width, WIDTH_BLOCK):
-            d = d0 + tl.arange(0, WIDTH_BLOCK)
-            x = tl.load(hidden + d, mask=d < width, other=0.0).to(tl.float32)
-            squares += x * x
-        scale = norm_scale(tl.sum(squares, 0) / width, eps)
+    scale = row_norm_scale(hidden, norm_weight, eps, width, WIDTH_BLOCK)
     for d0 in range(0, width, WIDTH_BLOCK):
         d = d0 + tl.arange(0, WIDTH_BLOCK)
-        x = tl.load(hidden + d, mask=d < width, other=0.0).to(tl.float32)
-        if norm_weight is not None:
-            x = x * scale * tl.load(norm_weight + d, mask=d < width, other=0.0).to(tl.float32)
-        tl.store(final + row * width + d, x, mask=d < width)
+        tl.store(final + row * width + d, hidden_block(hidden, norm_weight, scale, d, width), mask=d < width)
 
 
 # How many rows there are must not make another kernel.

@@ -12,7 +12,7 @@ memory reads each row of the union once as long as the union (its size times D) 
 import triton
 import triton.language as tl
 
-from adjudge.kernels.triton_math import norm_scale, soft_capped
+from adjudge.kernels.triton_math import hidden_block, row_norm_scale, soft_capped
 
 
 @triton.jit
@@ -68,7 +68,7 @@ def set_row_kernel(
     label_logits += tl.where(SHARED, row * label_count, first_label)
     logprobs += tl.where(SHARED, row * label_count, first_label)
 
-    scale = _norm_scale(hidden, norm_weight, eps, width, WIDTH_BLOCK)
+    scale = row_norm_scale(hidden, norm_weight, eps, width, WIDTH_BLOCK)
     finite = _is_finite(hidden, norm_weight, scale, width, WIDTH_BLOCK)
     for start in range(0, token_count, BLOCK):
         token = start + tl.arange(0, BLOCK)
@@ -77,7 +77,7 @@ def set_row_kernel(
         dots = tl.zeros([BLOCK, WIDTH_BLOCK], tl.float32)
         for d0 in range(0, width, WIDTH_BLOCK):
             d = d0 + tl.arange(0, WIDTH_BLOCK)
-            x = _hidden_block(hidden, norm_weight, scale, d, width)
+            x = hidden_block(hidden, norm_weight, scale, d, width)
             mask = token_mask[:, None] & (d < width)[None, :]
             places = ids[:, None] * weight_row_stride + d[None, :].to(tl.int64) * weight_stride
             w = tl.load(weight + places, mask=mask, other=0.0)
@@ -148,34 +148,12 @@ def set_row_kernel(
 
 
 @triton.jit
-def _norm_scale(hidden, norm_weight, eps, width, WIDTH_BLOCK: tl.constexpr):
-    scale = 1.0
-    if norm_weight is not None:
-        squares = tl.zeros([WIDTH_BLOCK], tl.float32)
-        for d0 in range(0, width, WIDTH_BLOCK):
-            x = _hidden_block(hidden, None, 1.0, d0 + tl.arange(0, WIDTH_BLOCK), width)
-            squares += x * x
-        scale = norm_scale(tl.sum(squares, 0) / width, eps)
-    return scale
-
-
-@triton.jit
 def _is_finite(hidden, norm_weight, scale, width, WIDTH_BLOCK: tl.constexpr):
     bad = tl.zeros([WIDTH_BLOCK], tl.int32)
     for d0 in range(0, width, WIDTH_BLOCK):
-        x = _hidden_block(hidden, norm_weight, scale, d0 + tl.arange(0, WIDTH_BLOCK), width)
+        x = hidden_block(hidden, norm_weight, scale, d0 + tl.arange(0, WIDTH_BLOCK), width)
         bad += tl.where(tl.abs(x) < float("inf"), 0, 1)
     return tl.max(bad, 0) == 0
-
-
-@triton.jit
-def _hidden_block(hidden, norm_weight, scale, d, width):
-    """A piece of the row in float32: as it stands, or normed and rounded to the model's dtype; zeros beyond D."""
-    x = tl.load(hidden + d, mask=d < width, other=0.0).to(tl.float32)
-    if norm_weight is not None:
-        x = x * scale * tl.load(norm_weight + d, mask=d < width, other=0.0).to(tl.float32)
-        x = x.to(hidden.dtype.element_ty).to(tl.float32)
-    return x
 
 
 @triton.jit

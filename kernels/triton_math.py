@@ -35,6 +35,29 @@ def norm_scale(mean_square, eps):
 
 
 @triton.jit
+def row_norm_scale(hidden, norm_weight, eps, width, WIDTH_BLOCK: tl.constexpr):
+    """What a row is multiplied by before the norm's weight; 1 without one."""
+    scale = 1.0
+    if norm_weight is not None:
+        squares = tl.zeros([WIDTH_BLOCK], tl.float32)
+        for d0 in range(0, width, WIDTH_BLOCK):
+            x = hidden_block(hidden, None, 1.0, d0 + tl.arange(0, WIDTH_BLOCK), width)
+            squares += x * x
+        scale = norm_scale(tl.sum(squares, 0) / width, eps)
+    return scale
+
+
+@triton.jit
+def hidden_block(hidden, norm_weight, scale, d, width):
+    """A piece of the row in float32: as it stands, or normed and rounded to the model's dtype; zeros beyond D."""
+    x = tl.load(hidden + d, mask=d < width, other=0.0).to(tl.float32)
+    if norm_weight is not None:
+        x = x * scale * tl.load(norm_weight + d, mask=d < width, other=0.0).to(tl.float32)
+        x = x.to(hidden.dtype.element_ty).to(tl.float32)
+    return x
+
+
+@triton.jit
 def add_products(acc, x_TD, w_LD, INTERPRETED: tl.constexpr):
     """acc [T, L] + x [T, D] · w [L, D]ᵀ in float32."""
     if INTERPRETED:  # its dot is wrong for bf16, and gives equal rows of a tile different last bits

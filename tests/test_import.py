@@ -24,11 +24,30 @@ def test_importing_the_face_loads_nothing_heavy(code: str) -> None:
     assert loaded_after(code) == set()
 
 
-@pytest.mark.parametrize(
-    "command", ["judge", "rank", "score", "replay", "prompts", "readers", "rubrics", "serve", "recipe_fields", "models"]
-)
+COMMANDS = sorted(path.stem for path in Path(adjudge.__file__).parent.glob("commands/[a-z]*.py"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_what_a_command_checks_before_it_opens_a_model_loads_no_torch(command: str) -> None:
     assert "torch" not in loaded_after(f"import adjudge.commands.{command}")
+
+
+CALL = """
+from typer.testing import CliRunner
+from adjudge.cli import app
+assert CliRunner().invoke(app, {words}, prog_name="adjudge").exit_code == 0
+"""
+
+
+@pytest.mark.parametrize("words", [("--help",), ("--version",), ("bench", "--help"), ("train", "--help")], ids=" ".join)
+def test_lists_of_commands_load_nothing_heavy_and_none_of_the_commands(words: tuple[str, ...]) -> None:
+    none = "assert not {'adjudge.rewards', 'adjudge.training', 'adjudge.commands.judge'} & sys.modules.keys()"
+    assert loaded_after(CALL.format(words=words) + none) == set()
+
+
+@pytest.mark.parametrize("words", [("judge", "--help"), ("bench", "agreement", "--help")], ids=" ".join)
+def test_the_help_of_a_command_loads_no_torch(words: tuple[str, ...]) -> None:
+    assert not {"torch", "transformers"} & loaded_after(CALL.format(words=words))
 
 
 def test_the_engine_loads_torch_when_it_is_named() -> None:

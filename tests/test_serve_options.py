@@ -17,6 +17,7 @@ from adjudge.engine.engine import Engine
 from adjudge.engine.http import server
 from adjudge.engine.http.limits import Limits
 from adjudge.rewards.judges.aspects import parse_aspects
+from tests.cli.driving import loaded
 
 WIT = "wit=Is it funny?"
 GIVEN = {
@@ -97,6 +98,6 @@ def test_every_option_of_a_server_lands_where_it_is_meant_to(replicas: int, told
 
 
 def test_no_option_of_a_server_is_forgotten_here() -> None:
-    serve: Any = typer.main.get_command(app)
-    there = {option for parameter in serve.commands["serve"].params for option in parameter.opts}
+    root: Any = typer.main.get_command(app)
+    there = {option for parameter in loaded(root.commands["serve"]).params for option in parameter.opts}
     assert there == {*GIVEN, *SWITCHES, "--replicas"}

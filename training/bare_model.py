@@ -11,7 +11,7 @@ from typing import Any
 
 from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.models.sources import open_source, resolve
+from adjudge.engine.models.sources import open_source, resolve, tokenizer_named
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.engine.tokens import Tokens
 
@@ -35,6 +35,11 @@ class BareModel:
         self.device = choose_device(device)
         self.dtype = choose_dtype(dtype, self.device)
         self.name = name
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of its weights, and of the tokens that it reads, which change if its tokenizer is read otherwise."""
+        return Tokenizer(tokenizer_named(self.name)).fingerprint_of(self.source.fingerprint)
 
     def likelihood(self, prompt: str, text: str) -> float | None:
         """The mean log-probability, in nats, of a text's tokens after its prompt and a blank line; None without any."""

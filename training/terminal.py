@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from adjudge.rewards.visible import in_a_line
 
@@ -34,11 +35,16 @@ def say(*lines: str, stderr: bool = False) -> None:
         print(in_a_line(line), file=sys.stderr if stderr else sys.stdout)
 
 
-def plain_table(*columns: str, **how: Any) -> Table:
+def right(*heads: str | Text, **how: Any) -> list[Column]:
+    """Columns of numbers."""
+    return [Column(head, justify="right", **how) for head in heads]
+
+
+def plain_table(*columns: str | Column, **how: Any) -> Table:
     """A table without lines, its title on the left."""
     return Table(*columns, **how, title_justify="left", box=None, pad_edge=False, header_style="bold")
 
 
-def ruled_table(*columns: str, **how: Any) -> Table:
+def ruled_table(*columns: str | Column, **how: Any) -> Table:
     """A table of close columns with a line below their heads."""
     return Table(*columns, **how, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import typer
 
 from adjudge.bench.csv_table import write_rows
 from adjudge.bench.machine import describe_machine
@@ -15,10 +16,22 @@ from adjudge.bench.policy.policies import Policy, asked_of, base_of, policy_of
 from adjudge.bench.policy.report import COLUMNS, aspect_table, plot_wins, result_lines, result_rows, wins_table
 from adjudge.bench.policy.texts import Opening, Text, Writer, Writing, identity_of, opening_of
 from adjudge.bench.policy.wins import PolicyResult, human_result, result_of
-from adjudge.commands.output import check_apart, make_folder_of, open_output
-from adjudge.commands.resumable import ANOTHER_FOLDER, PUT_BACK, alone, check_answered, check_earlier, keeping
-from adjudge.commands.run_options import Earlier
-from adjudge.commands.source import Source, check_fit, check_judge
+from adjudge.commands.options.judges import of_judge
+from adjudge.commands.options.models import (
+    DEFAULT_JUDGE,
+    Device,
+    Dtype,
+    MaxConcurrency,
+    MaxContext,
+    Retries,
+    Timeout,
+    TokenizerName,
+    usual_model,
+)
+from adjudge.commands.options.runs import EarlierRun
+from adjudge.commands.options.source import Source, check_fit, check_judge
+from adjudge.commands.runs.output import check_apart, make_folder_of, open_output
+from adjudge.commands.runs.resumable import ANOTHER_FOLDER, PUT_BACK, alone, check_answered, check_earlier, keeping
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.sampling import Sampling
 from adjudge.rewards.engines.specification import EngineSpec
@@ -36,33 +49,88 @@ JUDGES = ("pairwise", "pointwise", "rubric", "tree", "principle", "debate", "sca
 NEEDED_BY = "the evaluation of policies"
 
 
-def evaluate_policies(
-    names: Sequence[str],
-    prompts: Path,
-    output: Path,
+def bench_policy(
+    checkpoints: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CHECKPOINT...", help="Output folders of `adjudge train`, PEFT folders, or models as in --base."
+        ),
+    ],
+    prompts: Annotated[
+        Path,
+        typer.Option(
+            help="JSONL, JSON, CSV or Parquet of held-out prompts: prompt, and reference where there is a human text."
+        ),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder for texts, verdicts, table and plot.")],
+    base: Annotated[
+        str | None,
+        typer.Option(
+            help="What all are compared with: a model by name or folder (default: what they were trained from)."
+        ),
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Texts of each policy to each prompt.", min=1)] = 4,
+    max_tokens: Annotated[int, typer.Option(help="Tokens of a text at most.", min=1)] = 256,
+    temperature: Annotated[float, typer.Option(help="How freely texts are written.", min=0.0)] = 1.0,
+    top_p: Annotated[float, typer.Option(help="Share of the likeliest tokens to draw from.", min=0.0, max=1.0)] = 1.0,
+    chat: Annotated[
+        bool | None,
+        typer.Option("--chat/--no-chat", help="Ask in the chat template (default: as in training, or yes)."),
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option(help="A system message (default: as in training, or the row's `system`, or none).")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Only the first prompts.", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="Another seed draws other texts.")] = 0,
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            help="pairwise compares both texts, in both orders; pointwise, rubric, tree, principle, debate and scalar"
+            " the scores they give each; package.module:name, one of your own, either way (default: pointwise for"
+            f" {DEFAULT_JUDGE}, else pairwise).",
+            metavar="JUDGE",
+        ),
+    ] = None,
+    judge_model: Annotated[
+        str | None, typer.Option(help=f"As in `adjudge judge --model` (default: {DEFAULT_JUDGE}).")
+    ] = None,
+    judge_adapter: Annotated[Path | None, typer.Option(help="A PEFT folder: a LoRA adapter over the judge.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="The judge is on the server there; its key is $ADJUDGE_API_KEY.")
+    ] = None,
+    tokenizer: TokenizerName = None,
+    max_context: MaxContext = None,
+    max_concurrency: MaxConcurrency = None,
+    timeout: Timeout = None,
+    retries: Retries = None,
     *,
-    base: str | None,
-    judge: str | None,
-    options: Options,
-    spec: EngineSpec,
-    samples: int,
-    sampling: Sampling,
-    chat: bool | None,
-    system: str | None,
-    limit: int | None,
-    seed: int,
-    earlier: Earlier,
-    device: str,
-    dtype: str,
+    options: Annotated[Options, of_judge("aspects", "rubric", "scheme", "principles", "mode", "language", "min_mass")],
+    earlier: EarlierRun,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
 ) -> None:
-    """Have all policies write, judge what they wrote, and show what comes of it; mistakes are found before that."""
+    """Have policies write to held-out prompts, and judge how often they beat their base model and people.
+
+    Every policy writes the same number of texts to every prompt; each is compared with a text of the base model and,
+    where a row has `reference`, with that. The base's own row is the control: other texts of the same model, which
+    should win half. Intervals are of a bootstrap over prompts. Nothing is written or judged twice: with --resume a run
+    goes on, also with further checkpoints.
+    """
+    model = judge_model or (usual_model(DEFAULT_JUDGE, judge_adapter) if url is None else None)
+    adapter = None if judge_adapter is None else str(judge_adapter)
+    # With a server --device and --dtype are those of the policies alone.
+    where: dict[str, Any] = {"device": device, "dtype": dtype} if url is None else {"url": url}
+    where |= {"tokenizer": tokenizer, "max_context": max_context}
+    where |= {"max_concurrency": max_concurrency, "timeout": timeout, "retries": retries}
+    spec = EngineSpec(model, adapter=adapter, **where)
+    sampling = Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p)
     check_judge(judge, JUDGES)
     rows = read_rows(prompts)[:limit]
     openings = [opening_of(row, NEEDED_BY) for row in rows]
     for row in rows:
         if (reference := row.optional_text("reference", NEEDED_BY)) is not None and not reference.strip():
             raise AdjudgeError(f'{row.place}: "reference" is blank: write a text, or leave it empty')
-    policies = [policy_of(name) for name in dict.fromkeys(names)]
+    policies = [policy_of(name) for name in dict.fromkeys(checkpoints)]
     first = base_of(policies, base)
     writing = Writing(asked_of([*policies, first], chat, system), sampling, seed)
     talk = next((row for row in rows if isinstance(row.columns["prompt"], list)), None)

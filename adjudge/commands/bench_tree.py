@@ -6,17 +6,21 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Annotated
 
 import msgspec
+import typer
 from rich.text import Text
 
 from adjudge.bench.csv_table import write_rows
 from adjudge.bench.tree.analyses import Cell, Judged, disturbance_cells, fluctuation_cells, length_cells
 from adjudge.bench.tree.figures import FLUCTUATION
-from adjudge.commands.output import check_apart, check_writable
-from adjudge.commands.resumable import alone, check_answered, keeping
-from adjudge.commands.rows import holds_run, rows_of
-from adjudge.commands.source import Source, check_fit
+from adjudge.commands.options.judges import of_judge
+from adjudge.commands.options.models import Asked
+from adjudge.commands.options.source import Source, check_fit
+from adjudge.commands.runs.output import check_table
+from adjudge.commands.runs.resumable import alone, check_answered, keeping
+from adjudge.commands.runs.rows import holds_run, rows_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import ANOTHER_FILE, Journal, is_journal
 from adjudge.rewards.judges.kinds import Options, kind_of, prepare
@@ -33,17 +37,33 @@ TRIALS = 5
 
 
 def bench_tree(
-    path: Path, *, trials: int | None, options: Options, source: Source, run: int | None, output: Path | None
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="VERDICTS", help="What adjudge judge --judge tree wrote, its journal, or texts."),
+    ],
+    trials: Annotated[
+        int | None,
+        typer.Option(help="Have weights written so often for each instruction (default: 5 of plain texts, else 0)."),
+    ] = None,
+    run: Annotated[int | None, typer.Option(help="Which run of the journal (default: the latest).", min=1)] = None,
+    *,
+    options: Annotated[Options, of_judge("form", "without", "language", "layout")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write all numbers as CSV.")] = None,
+    source: Asked,
 ) -> None:
-    """Analyse a run of the tree judge without a model; `trials` of weights, which need one, also for plain texts."""
+    """Analyse a tree judge as Tree of Writing does, beside the paper's own figures.
+
+    From the journal of a run, without a model: how scores go with the lengths of prompts and texts, and how far each
+    disturbance lowers them (rows of `adjudge writing disturb`). With --trials, or of plain texts, the model writes the
+    weights of each instruction several times: how far do they differ? Nothing is asked twice. How the parts of the
+    tree rank systems, `adjudge bench agreement --protocol tree` tells.
+    """
     found = _journal_of(path)
     if found is None and run is not None:
         raise AdjudgeError(f"{path} is no journal, and there is none beside it: leave out --run")
     if found is not None and options and not trials:
         raise AdjudgeError(f"--{next(iter(options))} is for weights that are to be written: add --trials")
-    if output is not None:
-        check_apart(output, path, *([] if found is None else [found]))
-        check_writable(output)
+    check_table(output, path, *([] if found is None else [found]))
     if found is None:
         rows = rows_of(path)
         if any("breakdown" in row.columns for row in rows):

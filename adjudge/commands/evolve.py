@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from adjudge.commands.resumable import check_answered
-from adjudge.commands.run_options import RunOptions
-from adjudge.commands.stage_run import check_left, part_beside, stage_run, write_parts
-from adjudge.commands.writing_options import Writing, tell_texts
+import typer
+
+from adjudge.commands.lazy import Commands
+from adjudge.commands.options.files import Plot, output_beside
+from adjudge.commands.options.runs import RunToWrite
+from adjudge.commands.options.writing import Writing, tell_texts, written
+from adjudge.commands.runs.output import beside
+from adjudge.commands.runs.resumable import check_answered
+from adjudge.commands.runs.stage_run import check_left, part_beside, stage_run, write_parts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.asking import Mode
 from adjudge.rewards.judges.aspects import HANNA, parse_aspects
@@ -28,68 +33,102 @@ from adjudge.training.pictures import check_picture
 from adjudge.training.stages import without_repeats, write_stage
 from adjudge.training.terminal import open_console, plain_table, say
 
+evolve = Commands(help="Make rationales for human scores, and keep the sound ones (EvolvR).", no_args_is_help=True)
 
-def synthesize_file(
-    path: Path,
-    output: Path,
+JudgeMode = Annotated[
+    Mode,
+    typer.Option(help="How the model judges: at once, by the label distribution, or after an analysis in writing."),
+]
+
+
+@evolve.command("synthesize")
+def synthesize_rationales(
+    stories: Annotated[Path, typer.Argument(help="JSONL: prompt, story and scores (or HANNA's ratings) by aspect.")],
+    output: Annotated[Path | None, output_beside("Rationales, JSONL", ".rationales.jsonl")] = None,
+    aspects: Annotated[str | None, typer.Option(help="hanna (default), storyer, or names after commas.")] = None,
+    personas: Annotated[str | None, typer.Option(help="Names after commas (default: all five).")] = None,
+    each: Annotated[int, typer.Option(help="Pairs for each combination of scores of an aspect.", min=1)] = 4,
+    pointwise: Annotated[bool, typer.Option("--pointwise", help="Single stories instead of pairs.")] = False,
+    raters: Annotated[
+        Raters, typer.Option(help="Several raters: their mean, rounded, or each a score of its own.")
+    ] = "mean",
+    examples: Annotated[Path | None, typer.Option(help="Rationales, as this command writes them, to show.")] = None,
+    shots: Annotated[int, typer.Option(help="How many of them are shown before each question.", min=0)] = 1,
+    structured: Annotated[
+        bool,
+        typer.Option("--structured", help="Hold each text to its form, so that a small model's ends in scores too."),
+    ] = False,
     *,
-    aspects: str | None,
-    personas: str | None,
-    each: int,
-    pointwise: bool,
-    raters: Raters,
-    examples: Path | None,
-    shots: int,
-    structured: bool,
-    writing: Writing,
-    run_options: RunOptions,
+    writing: Annotated[Writing, written(512)],
+    run_options: RunToWrite,
 ) -> None:
-    """Write rationales for the stories of `path`; mistakes are found before the model is loaded."""
+    """Have rationales written that lead to the scores people gave.
+
+    Pairs are drawn evenly over all combinations of scores of each aspect, each comes in both orders, and each persona
+    writes about it, told the scores. Every row has the stories with their scores, the judge's own question (`system`,
+    `prompt`) and the rationale (`response`), as `adjudge train sft` takes them. What could not be used stands in
+    OUTPUT.dropped.jsonl, with the reason, and so do stories that the file holds before.
+    """
+    output = output or beside(stories, ".rationales.jsonl")
     asked = parse_aspects(aspects) if aspects else HANNA
     voices = tuple(dict.fromkeys(chosen(personas, PERSONAS, "persona")))
-    once = without_repeats(read_stories(path, raters), lambda one: (one.prompt, one.story), "same_story")
+    once = without_repeats(read_stories(stories, raters), lambda one: (one.prompt, one.story), "same_story")
     questions, strata = sample_questions(once.kept, asked, each=each, pointwise=pointwise, seed=writing.seed)
     if not questions:
-        raise AdjudgeError(f"{path.name} gives no two different stories to pair: give more, or --pointwise")
+        raise AdjudgeError(f"{stories.name} gives no two different stories to pair: give more, or --pointwise")
     shown = read_rationales(examples) if examples else []
     if shown and len(shown[0].stories) != len(questions[0].stories):
         raise AdjudgeError(f"{examples}: give examples of {'single stories' if pointwise else 'pairs'}, as asked for")
     _show_strata(strata)
-    with stage_run("the stories", path, output, run_options, reads=[examples] if examples else ()) as run:
+    with stage_run("the stories", stories, output, run_options, reads=[examples] if examples else ()) as run:
         engine = run.open()
         form = form_of(questions[0], engine.tokenizer, writing.max_tokens) if structured else None
         texts = writing.texts(engine, run.book, regex=form)
         made = synthesize(questions, texts, voices, examples=shown, shots=shots, seed=writing.seed)
         write_parts(output, made.kept, [once, made])
     if once.dropped:
-        tell([once], f"Stories of {path.name}")
-    tell([made], f"Rationales for {path.name}")
+        tell([once], f"Stories of {stories.name}")
+    tell([made], f"Rationales for {stories.name}")
     tell_texts(texts.counts)
     say(f"rationales: {output}")
     form_helps = "" if structured else "--structured holds texts to their form; "
     check_left(output, made.kept, f"{form_helps}more --max-tokens, or a larger --model")
 
 
-def filter_file(
-    path: Path,
-    output: Path,
+@evolve.command("filter")
+def filter_rationales(
+    rationales: Annotated[
+        Path, typer.Argument(help="JSONL, JSON, CSV or Parquet, as `adjudge evolve synthesize` writes them.")
+    ],
+    output: Annotated[Path | None, output_beside("Those that are left, JSONL", ".evolved.jsonl")] = None,
+    stages: Annotated[
+        str | None, typer.Option(help="In any order, after commas (default: rule,refine,rule,attack,confidence).")
+    ] = None,
+    plot: Plot = None,
+    mode: JudgeMode = "direct",
     *,
-    stages: str | None,
-    mode: Mode,
-    writing: Writing,
-    run_options: RunOptions,
-    plot: Path | None,
+    writing: Annotated[Writing, written(512)],
+    run_options: RunToWrite,
 ) -> None:
-    """Take the rationales of `path` through stages, and tell what each left."""
+    """Take rationales through stages, and keep those that pass all.
+
+    **rule** keeps those whose own scores are the human ones. **refine** has them written again, better argued.
+    **attack** inverts the scores, and keeps those in which the model sees the contradiction. **confidence** keeps
+    those at whose score places the model gives the human score the highest probability of 1 to 5; nothing is
+    generated for it. Every row that a stage dropped stands in OUTPUT.dropped.jsonl, with the stage and the reason.
+
+    A row needs `aspect`, `prompt_a`, `story_a`, `score_a`, the same of b (of pairs) and `response`.
+    """
+    output = output or beside(rationales, ".evolved.jsonl")
     names = chosen(stages, PIPELINE, "stage")
     check_picture(plot)
-    rationales = read_rationales(path)
-    with stage_run("the rationales", path, output, run_options, plot=plot) as run:
+    read = read_rationales(rationales)
+    with stage_run("the rationales", rationales, output, run_options, plot=plot) as run:
         how: dict[str, Any] = {"mode": mode, "sampling": writing.sampling}
         filters = Filters(run.open(), run.book, **how, attempts=writing.attempts, seed=writing.seed)
-        done = list(filters.evolve(rationales, names))
+        done = list(filters.evolve(read, names))
         write_parts(output, done[-1].kept, done)
-    tell(done, f"What each stage left of {path.name}", plot, PUBLISHED if names == PIPELINE else ())
+    tell(done, f"What each stage left of {rationales.name}", plot, PUBLISHED if names == PIPELINE else ())
     tell_texts(filters.texts.counts)
     say(f"evolved: {output}", f"dropped: {part_beside(output, 'dropped')}")
     if plot is not None:
@@ -97,20 +136,26 @@ def filter_file(
     check_left(output, done[-1].kept, "fewer --stages, or a larger --model")
 
 
-def validate_file(
-    path: Path,
-    output: Path,
+@evolve.command("validate")
+def validate_filtering(
+    evolved: Annotated[Path, typer.Argument(help="What `adjudge evolve filter` has left.")],
+    dropped: Annotated[Path | None, typer.Option(help="What it has dropped (default: EVOLVED.dropped.jsonl).")] = None,
+    output: Annotated[Path | None, output_beside("The table as JSONL", ".validation.jsonl")] = None,
+    sample: Annotated[int, typer.Option(help="Rationales, and pairs, of each stage at most.", min=1)] = 1000,
+    mode: JudgeMode = "direct",
     *,
-    dropped: Path | None,
-    sample: int,
-    mode: Mode,
-    writing: Writing,
-    run_options: RunOptions,
+    writing: Annotated[Writing, written(512)],
+    run_options: RunToWrite,
 ) -> None:
-    """Ask a judge about what `evolve filter` kept in `path` and dropped beside it."""
-    dropped = dropped or part_beside(path, "dropped")
-    stages = stages_of(_read_part(path), _read_part(dropped))
-    with stage_run("the rationales", path, output, run_options, others=(), reads=[dropped]) as run:
+    """Ask a judge from outside whether the filtering kept the better rationales.
+
+    For each stage it rates what the stage left, from 1 to 5, and compares rationales that the stage kept with ones of
+    the same question that it dropped, in both orders. Take another model than the one that wrote and filtered them.
+    """
+    output = output or beside(evolved, ".validation.jsonl")
+    dropped = dropped or part_beside(evolved, "dropped")
+    stages = stages_of(_read_part(evolved), _read_part(dropped))
+    with stage_run("the rationales", evolved, output, run_options, others=(), reads=[dropped]) as run:
         engine = run.open()
         sampling = writing.sampling if mode == "reasoned" else None
         how: dict[str, Any] = {"mode": mode, "journal": run.book, "sampling": sampling, "attempts": writing.attempts}

@@ -6,8 +6,8 @@ from adjudge.engine.models.sources import list_models
 from adjudge.training.terminal import open_console, plain_table
 
 
-def print_models() -> None:
-    """Print the aliases and the converted files, and how else a model can be named."""
+def models() -> None:
+    """List the models that can be named, and where they are kept."""
     table = plain_table("model", "what", "licence", "download")
     table.add_column("on disk", overflow="fold")
     for model in list_models():

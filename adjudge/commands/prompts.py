@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
-from adjudge.commands.rows import rows_of
+from adjudge.commands.lazy import Commands
+from adjudge.commands.options.judges import PromptOrders, of_judge
+from adjudge.commands.runs.rows import rows_of
 from adjudge.engine.absent import AbsentEngine, Card, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import ALIASES
@@ -46,8 +49,14 @@ MARKS = str.maketrans({OPEN: "⟨U+27E6⟩", CLOSE: "⟨U+27E7⟩"})
 """What stands around an untrusted slot, written out where a text holds it, so that no text can end its own slot."""
 
 
-def list_prompts() -> None:
-    """Print the prompt files: for which judge, in which language, and the version that journals record."""
+prompts = Commands(help="List the prompts of all judges, or show what one asks.", invoke_without_command=True)
+
+
+@prompts.callback()
+def list_prompts(context: typer.Context) -> None:
+    """List the prompts of all judges: their languages, and the versions that journals record."""
+    if context.invoked_subcommand is not None:
+        return
     table = plain_table("judge", "language", "version")
     for path in sorted(template.FOLDER.rglob("*.jinja")):
         judge = path.parent.relative_to(template.FOLDER).as_posix()
@@ -57,30 +66,44 @@ def list_prompts() -> None:
     console.print("\nadjudge prompts show JUDGE shows what one asks.", highlight=False)
 
 
-def show_prompts(
-    name: str,
+@prompts.command("show")
+def show(
+    judge: Annotated[str, typer.Argument(help="Which judge, as in `adjudge judge --judge`.")],
+    rows: Annotated[Path | None, typer.Option(help="Show it for a row of this file (default: an example).")] = None,
+    row: Annotated[int, typer.Option(help="Which row.", min=1)] = 1,
+    model: Annotated[
+        str | None, typer.Option(help="In this model's chat template; only its tokenizer is loaded.")
+    ] = None,
+    question: Annotated[str | None, typer.Option(help="Which question (default: the first).")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All questions.")] = False,
     *,
-    options: Options,
-    rows: Path | None,
-    row: int,
-    model: str | None,
-    question: str | None,
-    every: bool,
+    options: Annotated[
+        Options,
+        of_judge(
+            *("aspects", "orders", "rubric", "scheme", "principles", "examples", "without", "weights", "k", "form"),
+            *("mode", "language", "layout", "cut"),
+            orders=PromptOrders,
+        ),
+    ],
 ) -> None:
-    """Print the questions of a judge about one row of a file, or about an example, as they would be asked."""
-    if name == "tournament":
+    """Show what a judge asks, word for word; of a judge of several rounds, the first.
+
+    Texts of the data stand between ⟦ and ⟧, or in colour on a terminal, and their invisible characters are written out.
+    They are shown whole: those too long for a model are shortened when it is asked.
+    """
+    if judge == "tournament":
         raise AdjudgeError("tournament asks what pairwise does, or with house pointwise: name one of the two")
-    if is_own(name):
+    if is_own(judge):
         importable(Path())
-    what = kind_of(name).what
+    what = kind_of(judge).what
     chosen = _row(rows, row) if rows is not None else _example(what, options)
-    name = named(name, [chosen])
+    name = named(judge, [chosen])
     kind, open_judge = kind_of(name), prepare(name, options)
     subject = kind.subject(chosen, 1)
     engine = _engine(model)
-    judge = open_judge(engine, None)
-    check_subject(judge, subject, chosen.place)
-    questions = first_round(judge, subject)
+    opened = open_judge(engine, None)
+    check_subject(opened, subject, chosen.place)
+    questions = first_round(opened, subject)
     console = open_console(1 << 16, highlight=False)
     for shown in _chosen(questions, question, every):
         _print(console, shown, engine)

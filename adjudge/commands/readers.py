@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from adjudge.commands.output import check_new, check_output
-from adjudge.commands.resumable import check_paths
-from adjudge.commands.run_options import RunOptions
-from adjudge.commands.stage_run import check_beside, check_left, part_beside, stage_run, write_parts
-from adjudge.commands.writing_options import Writing, tell_texts
+import typer
+
+from adjudge.commands.lazy import Commands
+from adjudge.commands.options.files import OverwriteFile, Plot, output_beside
+from adjudge.commands.options.judges import ReaderAspects
+from adjudge.commands.options.runs import RunToWrite
+from adjudge.commands.options.writing import Writing, tell_texts, written
+from adjudge.commands.runs.output import beside, check_new, check_output
+from adjudge.commands.runs.resumable import check_paths
+from adjudge.commands.runs.stage_run import check_beside, check_left, part_beside, stage_run, write_parts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import PERSE, Aspect, parse_aspects
 from adjudge.training.attrition import tell
@@ -25,24 +30,40 @@ from adjudge.training.readers.writing import anonymise, read_plots, summarise
 from adjudge.training.stages import Passed, write_stage
 from adjudge.training.terminal import counted, say
 
+readers = Commands(help="Prepare the reviews of single readers for judges of their taste.", no_args_is_help=True)
 
-def anonymise_file(
-    path: Path,
-    output: Path,
+PromptLanguage = Annotated[str, typer.Option(help="Language of the prompts.")]
+
+
+@readers.command("anonymise")
+def anonymise_plots(
+    reviews: Annotated[
+        Path, typer.Argument(help="JSONL, JSON, CSV or Parquet of rows with a plot, and a review where there is one.")
+    ],
+    output: Annotated[Path | None, output_beside("The rows with new names, JSONL", ".anonymous.jsonl")] = None,
+    language: PromptLanguage = "en",
     *,
-    language: str,
-    writing: Writing,
-    run_options: RunOptions,
+    writing: Annotated[Writing, written(1024)],
+    run_options: RunToWrite,
 ) -> None:
-    """Give the names in the plots of `path` new ones; mistakes in it are found before the model is loaded."""
-    rows = read_plots(path)
-    with stage_run("the reviews", path, output, run_options, others=("dropped", "names")) as run:
+    """Give the people and places of published plots new names, so that a model does not know the plots.
+
+    In two steps: the model writes a JSON map of names for each plot, then the names are replaced in the plot and in all
+    of its reviews, as whole words and the longest first. A map is written again, and at last the plot's rows are
+    dropped, where it renames nothing, renames ordinary words, keeps a name, or gives one that is in the plot already.
+
+    Rows that were dropped stand in OUTPUT.dropped.jsonl with the reason, the maps in OUTPUT.names.jsonl. A run can be
+    stopped at any time and continued with --resume; nothing is asked twice.
+    """
+    output = output or beside(reviews, ".anonymous.jsonl")
+    rows = read_plots(reviews)
+    with stage_run("the reviews", reviews, output, run_options, others=("dropped", "names")) as run:
         texts = writing.texts(run.open(), run.book, SCHEMA)
         made = anonymise(texts, rows, language)
         maps = {one.columns["plot"]: one.names for one in made.kept}
         write_stage(part_beside(output, "names"), ({"plot": plot, "names": names} for plot, names in maps.items()))
         write_parts(output, [one.columns for one in made.kept], [made])
-    tell([made], f"Rows of {path.name} with new names")
+    tell([made], f"Rows of {reviews.name} with new names")
     tell_texts(texts.counts)
     names = sum(map(len, maps.values()))
     print(
@@ -53,61 +74,107 @@ def anonymise_file(
     check_left(output, made.kept, "more --attempts or --max-tokens, or a larger --model")
 
 
-def summarise_file(
-    path: Path,
-    output: Path,
+@readers.command("summarise")
+def summarise_plots(
+    reviews: Annotated[Path, typer.Argument(help="JSONL, JSON, CSV or Parquet of rows with a plot.")],
+    output: Annotated[Path | None, output_beside("The rows with summaries, JSONL", ".summaries.jsonl")] = None,
+    words: Annotated[int, typer.Option(help="Words of a summary at most.", min=10)] = 250,
+    language: PromptLanguage = "en",
     *,
-    words: int,
-    language: str,
-    writing: Writing,
-    run_options: RunOptions,
+    writing: Annotated[Writing, written(512)],
+    run_options: RunToWrite,
 ) -> None:
-    """Have the plots of `path` retold; mistakes in it are found before the model is loaded."""
-    rows = read_plots(path)
-    with stage_run("the reviews", path, output, run_options) as run:
+    """Have plots retold in few words, so that a model does not know them by their wording, and several fit a prompt.
+
+    A retelling that is too long is written again, and at last the plot's rows are dropped (OUTPUT.dropped.jsonl). A run
+    can be stopped at any time and continued with --resume; nothing is asked twice.
+    """
+    output = output or beside(reviews, ".summaries.jsonl")
+    rows = read_plots(reviews)
+    with stage_run("the reviews", reviews, output, run_options) as run:
         texts = writing.texts(run.open(), run.book)
         made = summarise(texts, rows, words, language)
         write_parts(output, made.kept, [made])
-    tell([made], f"Rows of {path.name}, their plots in at most {words} words")
+    tell([made], f"Rows of {reviews.name}, their plots in at most {words} words")
     tell_texts(texts.counts)
     say(f"rows: {output}")
     check_left(output, made.kept, "more --words or --attempts, or a larger --model")
 
 
-def group_file(
-    path: Path, output: Path, *, rules: Mapping[str, Any], aspects: str | None, plot: Path | None, overwrite: bool
+@readers.command("group")
+def group(
+    reviews: Annotated[Path, typer.Argument(help="JSONL, CSV or Parquet of reviews; see above.")],
+    output: Annotated[Path | None, output_beside("The questions, JSONL", ".items.jsonl")] = None,
+    k: Annotated[int | None, typer.Option(help="Earlier reviews in each (3; of choices 1).", min=1, max=5)] = None,
+    n: Annotated[int | None, typer.Option(help="Questions of each reader at most (10; of choices 50).", min=1)] = None,
+    least: Annotated[
+        int | None, typer.Option(help="Readers with fewer reviews are dropped (6; of choices 2).", min=2)
+    ] = None,
+    budget: Annotated[int, typer.Option(help="Words of a prompt at most.", min=1)] = 2500,
+    test: Annotated[float, typer.Option(help="Share of the readers that is kept unseen.", min=0.0, max=0.99)] = 0.1,
+    aspects: ReaderAspects = None,
+    seed: Annotated[int, typer.Option(help="Another seed draws others.")] = 0,
+    plot: Plot = None,
+    overwrite: OverwriteFile = False,
 ) -> None:
-    """Group the reviews of `path` into questions."""
+    """Group reviews by reader into questions for `adjudge judge --judge personal`, split by reader.
+
+    A row has `reviewer`, `plot`, `review` and `score` (1 to 10), or `reviewer`, `a`, `b`, `aspect` and `preferred` (a,
+    b, both or neither; the last two are dropped); optionally `id`, and `split` (train, valid, test), which must put
+    each reviewer on one side. Without it --test draws the readers who are kept unseen.
+
+    A question has one plot (or pair) of a reader and --k others of theirs, all drawn at random. Where its prompt has
+    more words than --budget, its longest texts are shortened to one length, their first and last words kept. Its
+    answer stands in `expected` and `review`. What was dropped, and why, stands in OUTPUT.dropped.jsonl.
+    """
+    output = output or beside(reviews, ".items.jsonl")
     check_picture(plot)
-    _check_files("the reviews", path, output, overwrite, plot)
+    _check_files("the reviews", reviews, output, overwrite, plot)
     chosen = _aspects(aspects)
-    reviews = read_reviews(path, chosen)
-    check_aspects(aspects, reviews)
-    grouped = _grouped(reviews, rules, chosen)
+    read = read_reviews(reviews, chosen)
+    check_aspects(aspects, read)
+    given = {"k": k, "n": n, "least": least}
+    rules = {name: value for name, value in given.items() if value is not None}
+    grouped = _grouped(read, {**rules, "budget": budget, "test": test, "seed": seed}, chosen)
     _write(output, grouped.questions, grouped.stages)
-    tell(grouped.stages, f"What each stage left of the reviews in {path.name}", plot)
+    tell(grouped.stages, f"What each stage left of the reviews in {reviews.name}", plot)
     sides = Counter(question.split for question in grouped.questions)
     for side, number in grouped.readers.items():
         print(f"{side}: {counted(number, 'reader')}, {counted(sides[side], 'question')}")
     questions, texts = grouped.shortened
-    print(
-        f"{counted(questions, 'question')} had {counted(texts, 'text')} shortened to the budget of"
-        f" {rules.get('budget', 2500)} words"
-    )
+    print(f"{counted(questions, 'question')} had {counted(texts, 'text')} shortened to the budget of {budget} words")
     say(f"questions: {output}")
     check_left(output, grouped.questions, "a lower --least or --k")
 
 
-def instruct_file(
-    path: Path, output: Path, *, split: str, k: int | None, texts: bool, aspects: str | None, overwrite: bool
+@readers.command("instruct")
+def instruct(
+    items: Annotated[Path, typer.Argument(help="Questions, as `adjudge readers group` writes them.")],
+    output: Annotated[Path | None, output_beside("The rows, JSONL", ".sft.jsonl")] = None,
+    split: Annotated[
+        Literal["train", "valid", "test", "all"], typer.Option(help="The side of the split to take.")
+    ] = "train",
+    k: Annotated[int | None, typer.Option(help="Reviews to show (default: all that a row has).", min=0, max=5)] = None,
+    without: Annotated[
+        Literal["texts"] | None, typer.Option(help="texts: show earlier plots and scores only, no review texts.")
+    ] = None,
+    aspects: ReaderAspects = None,
+    overwrite: OverwriteFile = False,
 ) -> None:
-    """Write rows to tune on from the questions of `path`."""
-    _check_files("the questions", path, output, overwrite)
-    questions = read_questions(path)
+    """Write rows for `adjudge train sft` (preset "perse"): the judge's own question, and what the reader said.
+
+    For scores the question is that of --judge personal with --mode reasoned, and the answer the reader's review and
+    then the score; for choices, which have no reasons in people's words, that of --mode direct, and the choice, in both
+    orders. --aspects ending takes the choices on that aspect only.
+    """
+    output = output or beside(items, ".sft.jsonl")
+    _check_files("the questions", items, output, overwrite)
+    questions = read_questions(items)
     check_aspects(aspects, questions)
-    made = tuning_rows(questions, split=split, k=k, texts=texts, aspects=_aspects(aspects))
+    side = "" if split == "all" else split
+    made = tuning_rows(questions, split=side, k=k, texts=without is None, aspects=_aspects(aspects))
     _write(output, made.rows, made.stages)
-    tell(made.stages, f"Questions of {path.name} to tune on")
+    tell(made.stages, f"Questions of {items.name} to tune on")
     say(f"{counted(len(made.rows), 'row')}: {output}")
 
 

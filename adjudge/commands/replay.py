@@ -7,18 +7,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+import typer
 from rich.text import Text
 
 from adjudge.bench.reports.run_cost import RunCost
-from adjudge.commands.contest import CONTEST, contest_of, without_contest
-from adjudge.commands.output import DASH, check_output, is_stream, open_output_anew
-from adjudge.commands.results import show_rankings, show_results
-from adjudge.commands.resumable import check_paths
-from adjudge.commands.rows import holds_run, named_rows
-from adjudge.commands.run_options import Earlier
+from adjudge.commands.options.files import Columns, OverwriteFile, Report
+from adjudge.commands.options.judges import RunAspects, RunForm, RunMinMass, RunOrders, RunWeights, of_judge
+from adjudge.commands.options.runs import Earlier
+from adjudge.commands.runs.contest import CONTEST, contest_of, without_contest
+from adjudge.commands.runs.output import DASH, check_output, is_stream, open_output_anew
+from adjudge.commands.runs.results import show_rankings, show_results
+from adjudge.commands.runs.resumable import check_paths
+from adjudge.commands.runs.rows import holds_run, named_rows
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.imported import is_own
@@ -39,7 +42,83 @@ UNASKED = "it holds none on pairs that these groups and this pairing ask, adjudg
 """Why a row has no verdict."""
 
 
-def list_runs(source: Path) -> None:
+def replay(
+    source: Annotated[
+        Path, typer.Argument(help="The journal of a run, the output beside it, or the folder of a training run.")
+    ],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="JSONL (default: standard output).")] = None,
+    rows: Annotated[Path | None, typer.Option(help="Only these rows, as they were judged (default: all).")] = None,
+    columns: Columns = None,
+    run: Annotated[int | None, typer.Option(help="Which run of the journal (default: the latest).", min=1)] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the runs of the journal instead.")] = False,
+    *,
+    changes: Annotated[
+        Options,
+        of_judge(
+            *("aspects", "orders", "rubric", "scheme", "without", "weights", "form", "min_mass"),
+            aspects=RunAspects,
+            orders=RunOrders,
+            weights=RunWeights,
+            form=RunForm,
+            min_mass=RunMinMass,
+        ),
+    ],
+    ranking: Annotated[
+        Literal["bradley_terry", "borda"] | None, typer.Option(help="How preferences become strengths (rank).")
+    ] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="Reward as this recipe does, from the same verdicts (a training run).")
+    ] = None,
+    step: Annotated[int | None, typer.Option(help="The rewards of this step alone (a training run).", min=0)] = None,
+    report: Report = None,
+    overwrite: OverwriteFile = False,
+) -> None:
+    """Give the verdicts of an earlier run again, from its journal alone: the same lines, byte for byte, and no model.
+
+    With options of the judge the old answers are scored anew, as if it had been run with them: other weights
+    (`--aspects "coherence*3,surprise"`), fewer aspects, one order, a rubric with other weights, another `--min-mass`.
+    What was never asked cannot be scored: for another wording or new criteria judge the texts again, which the journal
+    holds (`adjudge judge JOURNAL`). Rankings (`adjudge rank`) are replayed alike.
+
+    Of a training run whose recipe has `journal = true` in [reward], every reward, or of one `--step`, is computed again
+    and compared with what the trainer was given; with `--recipe` it is what another [reward] of the same judges would
+    have paid.
+    """
+    if ranking is not None:
+        changes = {**changes, "ranking": ranking}
+    if source.is_dir():
+        from adjudge.commands.replay_training import list_steps, replay_training
+
+        if list_:
+            list_steps(source)
+            return
+        if any(given is not None for given in (rows, columns, run, report)) or changes:
+            raise AdjudgeError(
+                "the rewards of a training run are replayed as they were: leave out all options but --output,"
+                " --recipe, --step and --list"
+            )
+        replay_training(source, output, recipe, step, overwrite)
+        return
+    if list_:
+        _list_runs(source)
+        return
+    if columns is not None and rows is None:
+        raise AdjudgeError("--columns are for --rows: give a file, or leave it out")
+    for name, value in (("recipe", recipe), ("step", step)):
+        if value is not None:
+            raise AdjudgeError(f"--{name} is for the folder of a training run: name one, or leave it out")
+    given = None if rows is None else named_rows(rows, columns)
+    journal = _journal_of(source)
+    reads = [journal, *([] if rows is None else [rows]), *files_of(changes).values()]
+    earlier: Earlier = "overwrite" if overwrite else "refuse"
+    check_paths("the run", source, output or DASH, earlier, reads=reads, report=report)
+    if output is not None:
+        check_output(output, overwrite)
+    with Journal(journal, mend=ANOTHER_FILE) as book, TemporaryDirectory() as folder:
+        _replay_run(book, run_of(book, run), Path(folder), given, changes, output, report)
+
+
+def _list_runs(source: Path) -> None:
     """Print the runs a journal has a record of."""
     from adjudge.rewards.visible import visible
 
@@ -58,52 +137,41 @@ def list_runs(source: Path) -> None:
     open_console(160).print(table)
 
 
-def replay_file(
-    source: Path,
-    output: Path | None,
-    *,
-    rows: Path | None,
-    columns: str | None = None,
-    number: int | None,
+def _replay_run(
+    book: Journal,
+    run: Run,
+    folder: Path,
+    given: Sequence[Row] | None,
     changes: Options,
+    output: Path | None,
     report: Path | None,
-    overwrite: bool = False,
 ) -> None:
-    """Write the verdicts of a run of `source` (a journal, or the output beside one); `changes` are scored anew."""
-    given = None if rows is None else named_rows(rows, columns)
-    journal = _journal_of(source)
-    reads = [journal, *([] if rows is None else [rows]), *files_of(changes).values()]
-    earlier: Earlier = "overwrite" if overwrite else "refuse"
-    check_paths("the run", source, output or DASH, earlier, reads=reads, report=report)
-    if output is not None:
-        check_output(output, overwrite)
-    with Journal(journal, mend=ANOTHER_FILE) as book, TemporaryDirectory() as folder:
-        run = run_of(book, number)
-        kind = _kind(run, changes)
-        _check_changes(run, kind, changes)
-        options = run.read_options(book, Path(folder))
-        if given is not None and kind.gather is not None:
-            raise AdjudgeError(f"each verdict of {run.judge} rests on other rows of its run too: leave out --rows")
-        read = run.read_rows(book) if given is None else given
-        title = f"Replay of {run.source}"
-        if run.what == "groups":
-            results = Results(output, report, title, RunCost(run.card.name))
-            missing = len(read) - _replay_groups(book, run, options, changes, read, results)
-            _end(missing, len(read), STOPPED if given is None and not changes else UNASKED)
-            return
-        subjects = kind.subjects(read, options)
-        keys = run.read_keys(book) if given is None else _keys_of(book, run, kind, options, read, subjects)
-        held = [place for place, key in enumerate(keys) if key in book]
-        results = Results(output, report, title, RunCost(run.card.name, remembered=len(held)))
-        rows_held, subjects_held = [read[place] for place in held], [subjects[place] for place in held]
-        if changes:
-            verdicts = _rescoring(book, run, options, changes).judge_iter(subjects_held)
-        else:
-            verdict_type = _verdict_type(book, run, options)
-            verdicts = _remembered(book, verdict_type, [keys[place] for place in held], subjects_held)
-        shown = results.write(zip(rows_held, verdicts, strict=True), verdict_line)
-        if results.are_told:
-            show_results(run.judge, run.what, rows_held, subjects_held, shown, results.cost, **results.how)
+    """The verdicts of a run, on its rows or those `given`; its files stand in `folder`."""
+    kind = _kind(run, changes)
+    _check_changes(run, kind, changes)
+    options = run.read_options(book, folder)
+    if given is not None and kind.gather is not None:
+        raise AdjudgeError(f"each verdict of {run.judge} rests on other rows of its run too: leave out --rows")
+    read = run.read_rows(book) if given is None else given
+    title = f"Replay of {run.source}"
+    if run.what == "groups":
+        results = Results(output, report, title, RunCost(run.card.name))
+        missing = len(read) - _replay_groups(book, run, options, changes, read, results)
+        _end(missing, len(read), STOPPED if given is None and not changes else UNASKED)
+        return
+    subjects = kind.subjects(read, options)
+    keys = run.read_keys(book) if given is None else _keys_of(book, run, kind, options, read, subjects)
+    held = [place for place, key in enumerate(keys) if key in book]
+    results = Results(output, report, title, RunCost(run.card.name, remembered=len(held)))
+    rows_held, subjects_held = [read[place] for place in held], [subjects[place] for place in held]
+    if changes:
+        verdicts = _rescoring(book, run, options, changes).judge_iter(subjects_held)
+    else:
+        verdict_type = _verdict_type(book, run, options)
+        verdicts = _remembered(book, verdict_type, [keys[place] for place in held], subjects_held)
+    shown = results.write(zip(rows_held, verdicts, strict=True), verdict_line)
+    if results.are_told:
+        show_results(run.judge, run.what, rows_held, subjects_held, shown, results.cost, **results.how)
     _end(len(read) - len(held), len(read))
 
 

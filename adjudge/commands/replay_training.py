@@ -10,7 +10,7 @@ from statistics import fmean
 
 import msgspec
 
-from adjudge.commands.output import check_output, open_output_anew
+from adjudge.commands.runs.output import check_output, open_output_anew
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.grpo.replay import Replayed, replay_rewards

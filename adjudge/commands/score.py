@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from adjudge.commands.output import check_apart, check_output, open_output_anew
-from adjudge.commands.rows import columns_suggested, named_rows
+import typer
+
+from adjudge.commands.options.files import Columns, OverwriteFile
+from adjudge.commands.options.models import DEFAULT_MODEL, Adapter, Device, Dtype, Model
+from adjudge.commands.runs.output import check_apart, check_output, open_output_anew
+from adjudge.commands.runs.rows import columns_suggested, named_rows
 from adjudge.engine.errors import AdjudgeError, LabelError
 from adjudge.engine.score import LEAST_MASS, Score
 from adjudge.engine.text.labels import Labels, check_labels
@@ -19,29 +23,35 @@ from adjudge.rewards.records.wire import json_line, labels_of_row, with_columns
 from adjudge.training.progress import bar
 
 
-def score_file(
-    path: Path | None,
-    prompt: str | None,
-    labels: str | None,
-    output: Path | None,
-    *,
-    columns: str | None = None,
-    overwrite: bool = False,
-    chat: bool,
-    model: str,
-    adapter: Path | None,
-    device: str,
-    dtype: str,
+def score(
+    prompts: Annotated[
+        Path | None, typer.Argument(help="JSONL, JSON, CSV or Parquet with a column `prompt`, optionally `labels`.")
+    ] = None,
+    labels: Annotated[str | None, typer.Option(help="Labels after commas, where rows have none of their own.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="Score this one prompt instead of a file.")] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
+    columns: Columns = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="JSONL (default: standard output).")] = None,
+    overwrite: OverwriteFile = False,
+    model: Model = DEFAULT_MODEL,
+    adapter: Adapter = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
 ) -> None:
-    """Score every prompt of `path`, or the one prompt given."""
-    if (path is None) == (prompt is None):
+    """Read the distribution over labels at the end of each prompt, without generating.
+
+    Example: `adjudge score --prompt "The capital of France is" --labels " Paris, Rome"`. Each line of the output has
+    `logprobs` by label (summing to one over the labels), `expected` where all labels are numbers, `best`, and `mass`,
+    the labels' share of the whole vocabulary's probability. Special-token strings inside a prompt are plain text.
+    """
+    if (prompts is None) == (prompt is None):
         raise AdjudgeError("give either a file of prompts or --prompt")
-    if path is None:
+    if prompts is None:
         if columns is not None:
             raise AdjudgeError("--columns names those of a file: give one, or leave it out")
         rows = [Row("--prompt", {"prompt": prompt})]
     else:
-        rows = named_rows(path, columns)
+        rows = named_rows(prompts, columns)
     with columns_suggested(columns):
         texts = [_prompt(row) for row in rows]
     shared = labels.split(",") if labels else None
@@ -50,19 +60,19 @@ def score_file(
     sets = [_checked(labels_of_row(row, shared), row.place) for row in rows]
     _warn(sets)
     if output is not None:
-        check_apart(output, *([] if path is None else [path]))
+        check_apart(output, *([] if prompts is None else [prompts]))
         check_output(output, overwrite)
     from adjudge.engine.engine import Engine
 
     engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
     faint = 0
     with open_output_anew(output) as write:
-        prompts = [engine.chat([Message("user", Prompt((Segment(text),)))]) if chat else text for text in texts]
+        asked = [engine.chat([Message("user", Prompt((Segment(text),)))]) if chat else text for text in texts]
         with bar(shown=len(rows) > 1) as progress:
             task = progress.add_task("scoring", total=len(rows))
             for start in range(0, len(rows), WINDOW):
                 part = slice(start, start + WINDOW)
-                for row, score in zip(rows[part], engine.score(prompts[part], sets[part]), strict=True):
+                for row, score in zip(rows[part], engine.score(asked[part], sets[part]), strict=True):
                     write(json_line(_record(row, score)))
                     faint += score.mass is not None and score.mass < LEAST_MASS
                     progress.advance(task)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from adjudge import __version__
+from adjudge.commands.options.models import DEFAULT_MODEL, Device, Dtype, Model, Replicas, model_option
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import HOUSE, SMOLLM2
 from adjudge.engine.remote.address import key_of_header
@@ -17,32 +21,72 @@ if TYPE_CHECKING:
     from adjudge.engine.async_engine import AsyncFace
 
 KEY = "ADJUDGE_API_KEY"
+_limit = partial(typer.Option, rich_help_panel="Limits")
+_engine_option = partial(typer.Option, rich_help_panel="Engine")
 
 
 def serve(
-    *,
-    model: str,
-    adapter: str | None,
-    served_model_name: str | None,
-    host: str,
-    port: int,
-    api_key: str | None,
-    aspects: str,
-    max_queue: int,
-    max_concurrency: int,
-    max_body_mb: float,
-    request_timeout: float,
-    stall_timeout: float,
-    drain_timeout: float,
-    device: str,
-    dtype: str,
-    replicas: int,
-    kv_cache_gb: float | None,
-    max_batch_tokens: int | None,
-    batch_invariant: bool,
-    cuda_graphs: bool,
+    model: Model = DEFAULT_MODEL,
+    adapter: Annotated[str | None, model_option(help="A PEFT folder of a LoRA adapter for the model.")] = None,
+    served_model_name: Annotated[
+        str | None, typer.Option(help="What clients call the model (default: as in --model).")
+    ] = None,
+    host: Annotated[str, typer.Option(help="0.0.0.0 lets other machines in: give an API key then.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes any free one.", min=0, max=65535)] = 8000,
+    api_key: Annotated[
+        str | None, typer.Option(help="What clients must send (default: $ADJUDGE_API_KEY; without either, nothing).")
+    ] = None,
+    aspects: Annotated[
+        str, typer.Option(help="What is judged where a request to /v1/judge or /v1/rewards does not say; as in judge.")
+    ] = "hanna",
+    max_queue: Annotated[
+        int,
+        _limit(help="Prompts that may wait; beyond it 429, or 400 for a single larger request.", min=1),
+    ] = 10_000,
+    max_concurrency: Annotated[int, _limit(help="Requests at once; above it, 429.", min=1)] = 1024,
+    max_body_mb: Annotated[float, _limit(help="Megabytes of one request; above it, 413.", min=0.001, max=1e6)] = 10.0,
+    request_timeout: Annotated[
+        float, _limit(help="Seconds a request may take; what is not done then says so.", min=0.001)
+    ] = 600.0,
+    stall_timeout: Annotated[
+        float, _limit(help="Seconds after which a client that neither sends nor reads is dropped.", min=0.001)
+    ] = 60.0,
+    drain_timeout: Annotated[
+        float,
+        _limit(
+            help="Seconds that requests under way have left after SIGTERM; it ends some 7 s later at most.", min=0.0
+        ),
+    ] = 30.0,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    replicas: Replicas = 1,
+    kv_cache_gb: Annotated[
+        float | None,
+        _engine_option(help="GiB of the cache (default: up to 4 on a CPU, most of what is free on a GPU).", min=0.001),
+    ] = None,
+    max_batch_tokens: Annotated[
+        int | None,
+        _engine_option(
+            help="Tokens of one step; with fewer, small requests wait less beside large ones (default: 2048 on a CPU,"
+            " 8192 on a GPU).",
+            min=1,
+        ),
+    ] = None,
+    batch_invariant: Annotated[
+        bool,
+        _engine_option(
+            "--batch-invariant", help="On a GPU: numbers that do not depend on what else is asked (slower)."
+        ),
+    ] = False,
+    cuda_graphs: Annotated[
+        bool, _engine_option("--cuda-graphs", help="On a GPU: record decode steps once for each size, and play them.")
+    ] = False,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C; mistakes in the options are found before the model is loaded."""
+    """Serve a model over HTTP: OpenAI's chat and completions, SGLang's score, judge and rewards.
+
+    SIGTERM or Ctrl-C ends it when the requests under way are answered; a second one at once. `/schema` describes the
+    API, `/health` and `/metrics` are for those who watch over it.
+    """
     chosen, key = parse_aspects(aspects), key_of(api_key)
     try:
         from adjudge.engine.http.app import create_app

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pkgutil import resolve_name
 from statistics import fmean
 from typing import Any
 
@@ -14,32 +15,16 @@ from adjudge.bench.agreement.dataset import OVERALL, DataSet, RatedText
 from adjudge.bench.agreement.resampling import USUAL, Bootstrap, Estimate
 from adjudge.bench.agreement.statistics import Cell
 from adjudge.bench.agreement.systems import system_level
+from adjudge.rewards import judges
 from adjudge.rewards.imported import is_own
-from adjudge.rewards.judges.debate import DebateJudge
 from adjudge.rewards.judges.ensemble import EnsembleJudge
-from adjudge.rewards.judges.judge import Judge
+from adjudge.rewards.judges.kinds import kind_of
 from adjudge.rewards.judges.own import own_class
-from adjudge.rewards.judges.personal import PersonalJudge
-from adjudge.rewards.judges.pointwise import PointwiseJudge
-from adjudge.rewards.judges.principle import PrincipleJudge
-from adjudge.rewards.judges.rubric_judge import RubricJudge
-from adjudge.rewards.judges.tree import TreeJudge
 from adjudge.rewards.records.verdict import Verdict
 from adjudge.training.evaluator.targets import nearest
 
 POOLED = "all aspects"
 SYSTEMS = "systems"
-
-JUDGES: dict[str, type[Judge[Any, Any]]] = {
-    "pointwise": PointwiseJudge,
-    "ensemble": EnsembleJudge,
-    "personal": PersonalJudge,
-    "rubric": RubricJudge,
-    "tree": TreeJudge,
-    "principle": PrincipleJudge,
-    "debate": DebateJudge,
-}
-"""The judges whose scores have ends; a reward model's logits have none."""
 
 Scale = tuple[float, float]
 Column = Sequence[float | None]
@@ -83,6 +68,12 @@ class Listed(msgspec.Struct):
     confidence: list[float] = []
     correct: list[float] = []
     sure_clusters: list[str] = []
+
+    def add(self, judge: float, human: float, cluster: str) -> None:
+        """One more row."""
+        self.judge.append(judge)
+        self.human.append(human)
+        self.clusters.append(cluster)
 
 
 def scores_of(judge: str, dataset: DataSet, verdicts: Sequence[Verdict], name: str | None = None) -> Scores:
@@ -136,9 +127,7 @@ def listed_of(dataset: DataSet, scores: Scores, targets: Sequence[str]) -> Liste
             human = human_of(row, target)
             if score is None or human is None:
                 continue
-            listed.judge.append(score)
-            listed.human.append(human)
-            listed.clusters.append(row.cluster)
+            listed.add(score, human, row.cluster)
             listed.characters.append(len(row.item.response))
             if said is not None and (distribution := said[place]) is not None and target in row.scores:
                 sure = max(range(len(labels)), key=lambda label: distribution[label])
@@ -150,24 +139,19 @@ def listed_of(dataset: DataSet, scores: Scores, targets: Sequence[str]) -> Liste
 
 def line_of(target: str, scores: Scores, listed: Listed, scale: Scale, how: Bootstrap = USUAL) -> Line:
     """All figures of one list; MSE and F1 are of both sides in [0, 1]."""
-    columns = (listed.judge, listed.human, listed.clusters)
-    figures = statistics.correlations(*columns, how)
+    judge, human, clusters = listed.judge, listed.human, listed.clusters
+    figures = statistics.correlations(judge, human, clusters, how)
     if listed.characters:
-        figures["length_bias"] = statistics.length_bias(
-            listed.judge, listed.human, listed.characters, listed.clusters, how
-        )
+        figures["length_bias"] = statistics.length_bias(judge, human, listed.characters, clusters, how)
     if scores.scale is not None:
         low, high = scores.scale
-        clipped = [min(max(score, low), high) for score in listed.judge]  # negative weights of a tree go beyond
-        both = (
-            statistics.normalised(clipped, low, high),
-            statistics.normalised(listed.human, *scale, "people's scores"),
-            listed.clusters,
-        )
-        figures |= {"mse": statistics.squared_error(*both, how), "f1": statistics.f1(*both, how)}
+        clipped = [min(max(score, low), high) for score in judge]  # negative weights of a tree go beyond
+        given, said = statistics.normalised(clipped, low, high), statistics.normalised(human, *scale, "people's scores")
+        figures["mse"] = statistics.squared_error(given, said, clusters, how)
+        figures["f1"] = statistics.f1(given, said, clusters, how)
     if listed.confidence:
         figures["ece"] = statistics.calibration_error(listed.confidence, listed.correct, listed.sure_clusters)
-    return Line(target, scores.name, len(listed.judge), figures)
+    return Line(target, scores.name, len(judge), figures)
 
 
 def ensemble_line(
@@ -184,9 +168,7 @@ def ensemble_line(
     for text, aspect, score in scores:
         human = human_of(rows[text], aspect.lower())
         if human is not None:
-            listed.judge.append(score)
-            listed.human.append(human)
-            listed.clusters.append(rows[text].cluster)
+            listed.add(score, human, rows[text].cluster)
     return line_of(target, Scores(name, {}, scale), listed, dataset.scale, how)
 
 
@@ -197,9 +179,7 @@ def raters_line(dataset: DataSet, targets: Sequence[str], how: Bootstrap = USUAL
         for target in targets:
             given = row.scores.get(target, ())
             for place, score in enumerate(given if len(given) > 1 else ()):
-                listed.judge.append(score)
-                listed.human.append(fmean((*given[:place], *given[place + 1 :])))
-                listed.clusters.append(row.cluster)
+                listed.add(score, fmean((*given[:place], *given[place + 1 :])), row.cluster)
     if not listed.judge:
         return None
     target = targets[0] if len(targets) == 1 else POOLED
@@ -227,9 +207,13 @@ def whole_labels(scale: Scale) -> list[float]:
 
 
 def scale_of(judge: str) -> Scale | None:
-    """The ends of what a judge gives, its `range`; None where there are none."""
-    made = own_class(judge) if is_own(judge) else JUDGES.get(judge)
-    ends = None if made is None else made.range
+    """The ends of what a judge gives, its `range`; None where there are none, as of a reward model's logits."""
+    made: Any = EnsembleJudge
+    if is_own(judge):
+        made = own_class(judge)
+    elif kind_of(judge).made:
+        made = resolve_name(f"{judges.__name__}.{kind_of(judge).made}")
+    ends: Scale | None = made.range
     return ends if ends is not None and all(map(math.isfinite, ends)) else None
 
 
@@ -241,12 +225,11 @@ def _over(labels: Sequence[float], verdict: Verdict, part: str) -> Sequence[floa
 
 
 def _system_line(dataset: DataSet, scores: Scores, how: Bootstrap) -> Line | None:
-    rows = [row for row in dataset.rows if row.system is not None]
-    if len({row.system for row in rows}) < statistics.FEWEST_ROWS:
+    both = zip(dataset.rows, scores.by_target[OVERALL], strict=True)
+    known = [(row, score) for row, score in both if row.system is not None]
+    systems = [row.system for row, _ in known]
+    if len(set(systems)) < statistics.FEWEST_ROWS:
         return None
-    column = [
-        score for row, score in zip(dataset.rows, scores.by_target[OVERALL], strict=True) if row.system is not None
-    ]
-    human = [row.published if row.published is not None else row.overall for row in rows]
-    figures = system_level(column, human, [row.system for row in rows], [row.cluster for row in rows], how)
+    human = [row.overall if row.published is None else row.published for row, _ in known]
+    figures = system_level([score for _, score in known], human, systems, [row.cluster for row, _ in known], how)
     return Line(SYSTEMS, scores.name, figures["pearson"].rows, figures)

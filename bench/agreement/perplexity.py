@@ -36,7 +36,7 @@ def likelihood_choices(dataset: DataSet, model: BareModel, journal: Journal) -> 
 def likelihoods(texts: Sequence[tuple[str, str]], model: BareModel, journal: Journal) -> Iterator[float | None]:
     """The likelihood of each text after its prompt; each is computed once, the journal keeps it."""
     for prompt, text in texts:
-        key = content_key(likelihood=(prompt, text), model=model.source.fingerprint, dtype=str(model.dtype))
+        key = content_key(likelihood=(prompt, text), model=model.fingerprint, dtype=str(model.dtype))
         kept = journal.get([key]).get(key)
         if kept is None:
             kept = msgspec.json.encode(model.likelihood(prompt, text))

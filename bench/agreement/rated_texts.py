@@ -101,7 +101,10 @@ def storyer(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
     """
     for number, row in enumerate(rows, 1):
         given: dict[str, list[float]] = {}
-        for comment in _listed(row, "comments"):
+        comments = row.columns["comments"]
+        if not isinstance(comments, list):
+            raise AdjudgeError(f'{row.place}: "comments" is {str(comments)[:40]}, not a list')
+        for comment in comments:
             if not isinstance(comment, list) or len(comment) < 2:
                 raise AdjudgeError(f"{row.place}: a comment is {str(comment)[:40]}, not [aspect, score, words]")
             aspect, score = (given_number(row, "comments", value) for value in comment[:2])
@@ -191,13 +194,6 @@ def scored(rows: Sequence[Row], path: Path) -> Iterator[RatedText]:
         checklist = row.columns.get("checklist")
         item = msgspec.structs.replace(item, id=_id(row, number), columns=_further(row))
         yield RatedText(item, scores, cluster, row.place, _system(row), checklist=checklist)
-
-
-def _listed(row: Row, name: str) -> list[Any]:
-    given = row.columns[name]
-    if not isinstance(given, list):
-        raise AdjudgeError(f'{row.place}: "{name}" is {str(given)[:40]}, not a list')
-    return given
 
 
 def _further(row: Row) -> dict[str, Any]:

@@ -139,12 +139,8 @@ def accuracy(preference: Numbers, human: Numbers, clusters: Names, how: Bootstra
     """
     _, (p_N, y_N) = columns(clusters, preference=preference, human=human)
     decided_N = y_N != 0.5
-    grouped, p_N, y_N = (
-        Clusters([name for name, kept in zip(clusters, decided_N, strict=True) if kept]),
-        p_N[decided_N],
-        y_N[decided_N],
-    )
-    hits_N = np.where(p_N == 0.5, 0.5, (p_N > 0.5) == (y_N > 0.5))
+    grouped = Clusters([name for name, decided in zip(clusters, decided_N, strict=True) if decided])
+    hits_N = np.where(p_N == 0.5, 0.5, (p_N > 0.5) == (y_N > 0.5))[decided_N]
     return _share(hits_N, grouped, how, "no pair on which people decided")
 
 
@@ -179,11 +175,11 @@ def squared_error(judge: Numbers, human: Numbers, clusters: Names, how: Bootstra
     return _mean((x_N - y_N) ** 2, grouped, how, "no rows")
 
 
-def f1(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL, *, above: float = 0.5) -> Estimate:
-    """F1 of the rows that people put `above` the threshold, called so by the judge: 2 TP / (2 TP + FP + FN)."""
+def f1(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = USUAL) -> Estimate:
+    """F1 of the rows that people put above 0.5, called so by the judge: 2 TP / (2 TP + FP + FN)."""
     grouped, (x_N, y_N) = columns(clusters, judge=judge, human=human)
-    called_N, good_N = x_N > above, y_N > above
-    absent = f"neither people nor the judge put a row above {above:g}" if len(x_N) else "no rows"
+    called_N, good_N = x_N > 0.5, y_N > 0.5
+    absent = "neither people nor the judge put a row above 0.5" if len(x_N) else "no rows"
     return _quotient(_sums(grouped, 2.0 * (called_N & good_N), 1.0 * called_N + good_N), grouped, how, absent)
 
 
@@ -196,13 +192,10 @@ def calibration_error(confidence: Numbers, correct: Numbers, clusters: Names) ->
     """
     grouped, (p_N, hit_N) = columns(clusters, confidence=confidence, correct=correct)
     _check_within(p_N, "confidence", 0.0, 1.0)
-    gaps_NB = np.zeros((len(p_N), BINS + 1))
-    gaps_NB[np.arange(len(p_N)), bins_of(p_N)] = p_N - hit_N
-    gaps_NB[:, BINS] = 1.0
     if not len(p_N):
         return _nothing(grouped, "no rows")
-    sums_B = gaps_NB.sum(axis=0)
-    error = float(np.abs(sums_B[:BINS]).sum() / sums_B[BINS])
+    gaps_B = np.bincount(bins_of(p_N), weights=p_N - hit_N, minlength=BINS)
+    error = float(np.abs(gaps_B).sum() / len(p_N))
     return Estimate(error, None, grouped.rows, grouped.count, "no interval: draws of prompts overstate it")
 
 
@@ -216,14 +209,20 @@ def bins_of(p_N: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def confusion(judge: Numbers, human: Numbers, clusters: Names, labels: Numbers, how: Bootstrap = USUAL) -> list[Cell]:
     """What the judge gave where people gave each label, cell by cell; a score counts as the label `nearest` to it."""
-    grouped, (x_N, y_N) = columns(clusters, judge=judge, human=human)
+    _, (x_N, y_N) = columns(clusters, judge=judge, human=human)
     scale = np.array(labels, dtype=float)
     given_N, said_N = (
         np.searchsorted(scale, [nearest(score, labels) for score in column.tolist()]) for column in (x_N, y_N)
     )
-    return [
-        _cell(scale, given_N, said_N, row, column, grouped, how) for row, column in np.ndindex(len(scale), len(scale))
-    ]
+    cells = []
+    for said, label in enumerate(scale):
+        here_N = said_N == said
+        grouped = Clusters([name for name, here in zip(clusters, here_N, strict=True) if here])
+        for given, other in enumerate(scale):
+            hits_M = given_N[here_N] == given
+            share = _share(hits_M, grouped, how, f"people gave no row {label:g}")
+            cells.append(Cell(float(label), float(other), int(hits_M.sum()), share))
+    return cells
 
 
 def normalised(values: Numbers, low: float, high: float, name: str = "a score") -> list[float]:
@@ -233,23 +232,6 @@ def normalised(values: Numbers, low: float, high: float, name: str = "a score") 
     return [float(value) for value in (array - low) / (high - low)]
 
 
-def _cell(
-    scale: NDArray[np.float64],
-    given_N: NDArray[np.int64],
-    said_N: NDArray[np.int64],
-    human: int,
-    judge: int,
-    grouped: Clusters,
-    how: Bootstrap,
-) -> Cell:
-    here_N = said_N == human
-    both_N = here_N & (given_N == judge)
-    sums_C2 = _sums(grouped, both_N, here_N)
-    found = _quotient(sums_C2, grouped, how, f"people gave no row {scale[human]:g}")
-    here_C2 = sums_C2[sums_C2[:, 1] > 0]
-    return Cell(float(scale[human]), float(scale[judge]), int(both_N.sum()), _unless_alike(found, here_C2, how))
-
-
 def _mean(values_N: NDArray[np.float64], grouped: Clusters, how: Bootstrap, absent: str) -> Estimate:
     if not len(values_N):
         return _nothing(grouped, absent)
@@ -257,8 +239,12 @@ def _mean(values_N: NDArray[np.float64], grouped: Clusters, how: Bootstrap, abse
 
 
 def _share(hits_N: NDArray[Any], grouped: Clusters, how: Bootstrap, absent: str) -> Estimate:
-    sums_C2 = _sums(grouped, hits_N, np.ones(len(hits_N)))
-    return _unless_alike(_mean(hits_N, grouped, how, absent), sums_C2, how)
+    found = _mean(hits_N, grouped, how, absent)
+    shares_C = np.divide(*_sums(grouped, hits_N, np.ones(len(hits_N))).T)
+    if found.value is None or grouped.count < FEWEST_CLUSTERS or np.ptp(shares_C) > 0:
+        return found
+    sure = wilson(found.value * grouped.count, grouped.count, how.confidence)
+    return msgspec.structs.replace(found, interval=sure, why=None)
 
 
 def _sums(grouped: Clusters, part_N: NDArray[Any], whole_N: NDArray[Any]) -> NDArray[np.float64]:
@@ -268,15 +254,6 @@ def _sums(grouped: Clusters, part_N: NDArray[Any], whole_N: NDArray[Any]) -> NDA
 def _quotient(sums_C2: NDArray[np.float64], grouped: Clusters, how: Bootstrap, absent: str) -> Estimate:
     """The sum of one column over that of another."""
     return estimate(lambda weights_RC: ratio(*(weights_RC @ sums_C2).T), grouped, how, absent)
-
-
-def _unless_alike(found: Estimate, sums_C2: NDArray[np.float64], how: Bootstrap) -> Estimate:
-    """A share, of whose rows each cluster has so many hits of so many: with Wilson's interval where all are alike."""
-    shares_C = sums_C2[:, 0] / sums_C2[:, 1]
-    if found.value is None or found.clusters < FEWEST_CLUSTERS or np.ptp(shares_C) > 0:
-        return found
-    sure = wilson(found.value * len(shares_C), len(shares_C), how.confidence)
-    return msgspec.structs.replace(found, interval=sure, why=None)
 
 
 def _products(x_N: NDArray[np.float64], y_N: NDArray[np.float64]) -> NDArray[np.float64]:

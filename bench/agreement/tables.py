@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from adjudge.bench.agreement.comparison import Line
@@ -18,7 +18,7 @@ from adjudge.bench.words import by_reason
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.whole_file import write_whole
 from adjudge.rewards.visible import in_a_line
-from adjudge.training.terminal import cell, counted, ruled_table
+from adjudge.training.terminal import cell, counted, right, ruled_table
 
 HEADINGS = {
     "pearson": "Pearson",
@@ -63,11 +63,9 @@ class Setting(msgspec.Struct, frozen=True):
 def agreement_table(lines: Sequence[Line], title: str | None = None) -> Table:
     """A line for each target and rater; a figure with its interval, and a dash where there is none."""
     names = [name for name in HEADINGS if any(name in line.figures for line in lines)]
-    table = ruled_table(title=None if title is None else Text(in_a_line(title)))
-    for name in ("of", "judge"):
-        table.add_column(name, overflow="fold")
-    for name in ("rows", *(HEADINGS[name] for name in names)):
-        table.add_column(name, justify="right")
+    columns = [Column(name, overflow="fold") for name in ("of", "judge")]
+    columns += right("rows", *(HEADINGS[name] for name in names))
+    table = ruled_table(*columns, title=None if title is None else Text(in_a_line(title)))
     earlier = None
     for line in lines:
         cells = [_cell(line.figures.get(name)) for name in names]
@@ -100,10 +98,7 @@ def reasons(lines: Sequence[Line]) -> list[str]:
 def confusion_table(cells: Sequence[Cell]) -> Table:
     """People's labels down, the judge's across: rows, and the share of the row."""
     labels = list(dict.fromkeys(cell.human for cell in cells))
-    table = ruled_table()
-    table.add_column("people gave")
-    for label in labels:
-        table.add_column(f"judge {label:g}", justify="right")
+    table = ruled_table("people gave", *right(*(f"judge {label:g}" for label in labels)))
     by_place = {(cell.human, cell.judge): cell for cell in cells}
     for human in labels:
         row = [by_place[human, judge] for judge in labels]
@@ -124,11 +119,11 @@ def abstention_line(setting: Setting) -> str:
 def write_tables(folder: Path, lines: Sequence[Line], cells: Sequence[Cell], setting: Setting) -> list[Path]:
     """Write agreement.csv, a row for each figure, and agreement.json, all of it; raises AdjudgeError."""
     table, whole = folder / "agreement.csv", folder / "agreement.json"
-    rows = (
-        [line.target, line.judge, name, *_written(figure), setting.data, setting.model, setting.machine]
-        for line in lines
-        for name, figure in line.figures.items()
-    )
+    rows = []
+    for line in lines:
+        for name, figure in line.figures.items():
+            counts = (figure.rows, figure.clusters, figure.why or "", setting.data, setting.model, setting.machine)
+            rows.append((line.target, line.judge, name, *(cell(value, ".6f") for value in figure.numbers), *counts))
     write_rows(table, COLUMNS, rows)
     record = {"setting": setting, "lines": lines, "confusion": cells}
     try:
@@ -153,8 +148,3 @@ def _cell(figure: Estimate | None) -> str:
 
 def _share(cell: Cell) -> str:
     return "–" if cell.share.value is None else f"{cell.count} ({100 * cell.share.value:.0f} %)"
-
-
-def _written(figure: Estimate) -> list[str]:
-    told = [cell(number, ".6f") for number in figure.numbers]
-    return [*told, str(figure.rows), str(figure.clusters), figure.why or ""]

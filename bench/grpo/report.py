@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
 import msgspec
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from adjudge.bench.grpo.phases import StepTimes
 from adjudge.bench.words import percent
-from adjudge.training.terminal import plain_table
+from adjudge.training.terminal import plain_table, right
 
 Found = Mapping[str, Sequence[StepTimes] | str]
 """The steps of each variant by name, or why there are none; the first is what the others are compared with."""
 
-PHASES: dict[str, Callable[[StepTimes], float]] = {
-    "generate": lambda step: step.generate,
-    "reward": lambda step: step.reward,
-    "update": lambda step: step.update,
-    "step": lambda step: step.step,
-}
+PHASES = ("generate", "reward", "update", "step")
+"""Of StepTimes, in seconds."""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -53,10 +49,8 @@ def result_table(found: Found, need: Need, chatting: Sequence[str]) -> Table:
 
     `share` is the reward's of the step, `times` how long it takes beside the first variant's.
     """
-    table = plain_table()
-    table.add_column("judge", no_wrap=True)
-    for head in (*PHASES, "share", "times", "must compute", "computed", "wrote", "abstained"):
-        table.add_column(head, justify="right")
+    heads = right(*PHASES, "share", "times", "must compute", "computed", "wrote", "abstained")
+    table = plain_table(Column("judge", no_wrap=True), *heads)
     first = next(iter(found.values()))
     for name, steps in found.items():
         if isinstance(steps, str):
@@ -68,7 +62,7 @@ def result_table(found: Found, need: Need, chatting: Sequence[str]) -> Table:
         must = need.replies if name in chatting else need.least
         table.add_row(
             name,
-            *(_spread([seconds(step) for step in steps]) for seconds in PHASES.values()),
+            *(_spread([getattr(step, phase) for step in steps]) for phase in PHASES),
             percent(share),
             ratio,
             f"{must:,.0f}" + (" + wrote" if name in chatting else ""),
@@ -120,7 +114,7 @@ def result_rows(
         if isinstance(steps, str):
             rows.append([*about, 0, *([""] * (len(COLUMNS) - len(about) - 3)), steps, machine])
             continue
-        seconds = [" ".join(f"{phase(step):.3f}" for step in steps) for phase in PHASES.values()]
+        seconds = [" ".join(f"{getattr(step, phase):.3f}" for step in steps) for phase in PHASES]
         must = need.replies if name in chatting else need.least
         spent = [fmean(getattr(step.spent, field) for step in steps) for field in ("asked", "computed", "written")]
         tokens = [f"{number:.0f}" for number in (spent[0], must, *spent[1:])]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from adjudge.bench.judge.peer_models import LlamaCpp, PeerModels
 from adjudge.bench.judge.questions import Questions
@@ -65,51 +67,71 @@ class Transformers:
     def __init__(self, questions: Questions, model: Any) -> None:
         self.questions, self.model, self.prompts = questions, model, questions.prompts
 
-    def tensor(self, rows: list[list[int]]) -> torch.Tensor:
-        """Token ids on the model's device."""
-        return torch.tensor(rows, device=self.model.device)
+    def padded(self, rows: Sequence[Tokens], side: Literal["left", "right"] = "right") -> tuple[Tensor, Tensor]:
+        """Token ids [B, T] on the model's device, padded to the longest row, and a mask that is 1 where they are."""
+        ids_BT, mask_BT = (
+            pad_sequence(tensors, batch_first=True, padding_side=side).to(self.model.device)
+            for tensors in ([torch.tensor(row) for row in rows], [torch.ones(len(row)).long() for row in rows])
+        )
+        return ids_BT, mask_BT
 
-    def read(self, logits_NV: torch.Tensor) -> list[list[float]]:
+    def read(self, logits_NV: Tensor) -> list[list[float]]:
         """The labels' log-probabilities from rows of logits."""
         rows: list[list[float]] = torch.log_softmax(logits_NV.float(), -1)[:, self.questions.label_ids].tolist()
         return rows
 
+    def write(self, ids_BT: Tensor, mask_BT: Tensor) -> list[list[int]]:
+        """The texts that `generate` with its cache writes after prompts that end together."""
+        output = self.model.generate(ids_BT, attention_mask=mask_BT, generation_config=greedy(self.questions))
+        texts: list[list[int]] = output[:, ids_BT.shape[1] :].tolist()
+        return texts
+
 
 class OneAtATime(Transformers, OneByOne):
-    """One prompt a call, logits of the last position only: the reference for scores."""
+    """One prompt a call, of scores the logits of the last position only: the reference."""
 
     name = "transformers, one prompt at a time"
     is_reference = True
 
     @torch.inference_mode()
-    def answer(self, prompt: Tokens) -> tuple[list[float], int]:
-        """Run one prompt without a cache."""
-        logits = self.model(self.tensor([list(prompt)]), use_cache=False, logits_to_keep=1).logits[:, -1]
-        return self.read(logits)[0], len(prompt)
+    def answer(self, prompt: Tokens) -> tuple[Answer, int]:
+        """Run one prompt without a cache, or write one text."""
+        ids_1T, mask_1T = self.padded([prompt])
+        if self.questions.writes:
+            return self.write(ids_1T, mask_1T)[0], len(prompt)
+        return self.read(self.model(ids_1T, use_cache=False, logits_to_keep=1).logits[:, -1])[0], len(prompt)
 
 
 class Padded(Transformers, Peer):
-    """Batches of prompts of similar length, padded, with logits for every position: the usual first version."""
+    """Batches of prompts of similar length, padded, of scores with logits for every position: the usual first version.
+
+    Texts are written after prompts that are padded on the left.
+    """
 
     def __init__(self, questions: Questions, model: Any) -> None:
         super().__init__(questions, model)
-        self.size = PADDED_BATCH[self.model.device.type]
-        self.name = f"transformers, padded batches of {self.size}, full logits"
+        self.size = (WRITING_BATCH if questions.writes else PADDED_BATCH)[self.model.device.type]
+        self.name = f"transformers, padded batches of {self.size}{'' if questions.writes else ', full logits'}"
 
     @torch.inference_mode()
-    def run(self) -> tuple[list[list[float]], int]:
+    def run(self) -> tuple[Sequence[Answer], int]:
         """Run the prompts sorted by length."""
-        rows: dict[int, list[float]] = {}
+        order = sorted(range(len(self.prompts)), key=lambda index: len(self.prompts[index]))
+        answers: dict[int, Answer] = {}
         tokens = 0
-        for batch in batches_by_length(self.prompts, self.size):
-            width = max(len(self.prompts[index]) for index in batch)
-            ids = self.tensor([[*self.prompts[i], *[0] * (width - len(self.prompts[i]))] for i in batch])
-            mask = self.tensor([[1] * len(self.prompts[i]) + [0] * (width - len(self.prompts[i])) for i in batch])
-            logits = self.model(ids, attention_mask=mask, use_cache=False).logits
-            ends = logits[torch.arange(len(batch)), [len(self.prompts[index]) - 1 for index in batch]]
-            rows.update(zip(batch, self.read(ends), strict=True))
-            tokens += width * len(batch)
-        return [rows[index] for index in range(len(self.prompts))], tokens
+        for start in range(0, len(order), self.size):
+            batch = order[start : start + self.size]
+            prompts = [self.prompts[index] for index in batch]
+            answers.update(zip(batch, self._answers(prompts), strict=True))
+            tokens += max(map(len, prompts)) * len(batch)
+        return [answers[index] for index in range(len(self.prompts))], tokens
+
+    def _answers(self, prompts: list[Tokens]) -> Sequence[Answer]:
+        if self.questions.writes:
+            return self.write(*self.padded(prompts, "left"))
+        ids_BT, mask_BT = self.padded(prompts)
+        logits_BTV = self.model(ids_BT, attention_mask=mask_BT, use_cache=False).logits
+        return self.read(logits_BTV[torch.arange(len(prompts)), [len(prompt) - 1 for prompt in prompts]])
 
 
 class PrefixReuse(Transformers, Peer):
@@ -129,52 +151,15 @@ class PrefixReuse(Transformers, Peer):
             group = self.prompts[start : start + size]
             shared = next(i for i, column in enumerate(zip(*group, strict=False)) if len(set(column)) > 1)
             cache: Any = DynamicCache(config=self.model.config)
-            self.model(self.tensor([list(group[0][:shared])]), past_key_values=cache, logits_to_keep=1)
+            self.model(self.padded([group[0][:shared]])[0], past_key_values=cache, logits_to_keep=1)
             cache.batch_repeat_interleave(len(group))
-            width = max(map(len, group)) - shared
-            ids = self.tensor([[*prompt[shared:], *[0] * (shared + width - len(prompt))] for prompt in group])
-            mask = self.tensor([[1] * len(prompt) + [0] * (shared + width - len(prompt)) for prompt in group])
-            logits = self.model(ids, attention_mask=mask, past_key_values=cache).logits
-            rows += self.read(logits[torch.arange(len(group)), [len(prompt) - shared - 1 for prompt in group]])
-            tokens += shared + width * len(group)
+            ids_BT, mask_BT = self.padded([prompt[shared:] for prompt in group])
+            mask = torch.nn.functional.pad(mask_BT, (shared, 0), value=1)
+            logits_BTV = self.model(ids_BT, attention_mask=mask, past_key_values=cache).logits
+            ends = [len(prompt) - shared - 1 for prompt in group]
+            rows += self.read(logits_BTV[torch.arange(len(group)), ends])
+            tokens += shared + ids_BT.numel()
         return rows, tokens
-
-
-class WriterAlone(Transformers, OneByOne):
-    """`generate` with its cache, one prompt a call: the reference for texts."""
-
-    name = "transformers, one prompt at a time"
-    is_reference = True
-
-    @torch.inference_mode()
-    def answer(self, prompt: Tokens) -> tuple[list[int], int]:
-        """Write one text."""
-        ids = self.tensor([list(prompt)])
-        output = self.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=greedy(self.questions))
-        return output[0, len(prompt) :].tolist(), len(prompt)
-
-
-class PaddedWriter(Transformers, Peer):
-    """`generate` on batches of prompts of similar length, padded on the left."""
-
-    def __init__(self, questions: Questions, model: Any) -> None:
-        super().__init__(questions, model)
-        self.size = WRITING_BATCH[self.model.device.type]
-        self.name = f"transformers, padded batches of {self.size}"
-
-    @torch.inference_mode()
-    def run(self) -> tuple[list[list[int]], int]:
-        """Write the texts of the prompts sorted by length."""
-        texts: dict[int, list[int]] = {}
-        tokens = 0
-        for batch in batches_by_length(self.prompts, self.size):
-            width = max(len(self.prompts[index]) for index in batch)
-            ids = self.tensor([[*[0] * (width - len(self.prompts[i])), *self.prompts[i]] for i in batch])
-            mask = self.tensor([[0] * (width - len(self.prompts[i])) + [1] * len(self.prompts[i]) for i in batch])
-            output = self.model.generate(ids, attention_mask=mask, generation_config=greedy(self.questions))
-            texts.update(zip(batch, output[:, width:].tolist(), strict=True))
-            tokens += width * len(batch)
-        return [texts[index] for index in range(len(self.prompts))], tokens
 
 
 class ContinuousWriter(Transformers, Peer):
@@ -186,7 +171,7 @@ class ContinuousWriter(Transformers, Peer):
         """Write all texts in one call; raises RuntimeError with the reason where it gives some up."""
         computed = 0
 
-        def count(module: torch.nn.Module, arguments: tuple[torch.Tensor], output: torch.Tensor) -> None:
+        def count(module: torch.nn.Module, arguments: tuple[Tensor], output: Tensor) -> None:
             nonlocal computed
             computed += arguments[0].numel()
 
@@ -259,19 +244,13 @@ class VLLMPeer(Peer):
 
 def peers_of(questions: Questions, models: PeerModels) -> list[Peer]:
     """transformers in three ways, and every peer engine that is here."""
-    kinds = (WriterAlone, PaddedWriter, ContinuousWriter) if questions.writes else (OneAtATime, Padded, PrefixReuse)
-    peers: list[Peer] = [kind(questions, models.transformers) for kind in kinds]
+    third = ContinuousWriter if questions.writes else PrefixReuse
+    peers: list[Peer] = [kind(questions, models.transformers) for kind in (OneAtATime, Padded, third)]
     if models.llama_cpp is not None:
         peers.append(LlamaCppPeer(questions, models.llama_cpp))
     if models.vllm is not None:
         peers.append(VLLMPeer(questions, models.vllm))
     return peers
-
-
-def batches_by_length(prompts: list[Tokens], size: int) -> list[list[int]]:
-    """Places of prompts of similar length, `size` at a time."""
-    order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
-    return [order[start : start + size] for start in range(0, len(order), size)]
 
 
 def greedy(questions: Questions, end_id: int | None = None) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from adjudge.bench.judge.load import Load
@@ -16,7 +16,7 @@ from adjudge.bench.judge.questions import Questions
 from adjudge.bench.judge.rounds import Runs
 from adjudge.bench.machine import describe_machine
 from adjudge.training.pictures import new_figure, save_figure
-from adjudge.training.terminal import cell, plain_table
+from adjudge.training.terminal import cell, plain_table, right
 
 Rows = list[list[object]]
 
@@ -41,14 +41,11 @@ def equal_texts(runs: Runs, expected: Sequence[Answer]) -> int:
 
 def comparison_table(runs: Sequence[Runs], questions: Questions, found: Mapping[str, float]) -> Table:
     """A line a variant: what it computes a second, and how far its answers are the reference's, as was `found`."""
-    table = plain_table()
-    table.add_column("variant", no_wrap=True)
     if questions.writes:
         columns = ["written", "seconds (min-max)", "written/s", "all tokens/s", "adjudge is", "equal texts"]
     else:
         columns = ["seconds (min-max)", "pairs/s", "tokens/s", "adjudge is", "max |Δ log p|"]
-    for column in ("prompt tokens computed", *columns):
-        table.add_column(column, justify="right")
+    table = plain_table(Column("variant", no_wrap=True), *right("prompt tokens computed", *columns))
     for run in runs:
         if not run.failure:
             count = written(run)
@@ -69,11 +66,8 @@ def comparison_table(runs: Sequence[Runs], questions: Questions, found: Mapping[
 
 def load_table(loads: Sequence[Load]) -> Table:
     """A line a rate and variant: latencies from when a request was due, and what was answered a second."""
-    table = plain_table("requests/s")
-    table.add_column("variant", no_wrap=True)
-    for column in ("answered/s", "p50 s", "p99 s", "prompt tokens/s", "written tokens/s"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("note")
+    heads = right("answered/s", "p50 s", "p99 s", "prompt tokens/s", "written tokens/s", no_wrap=True)
+    table = plain_table("requests/s", Column("variant", no_wrap=True), *heads, "note")
     for load in loads:
         cells = [""] * 5
         if load.latencies:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from adjudge.bench.judge.peer_models import PeerModels
-from adjudge.bench.judge.peers import ContinuousWriter, LlamaCppPeer, OneAtATime, OneByOne, WriterAlone, continuous
+from adjudge.bench.judge.peers import ContinuousWriter, LlamaCppPeer, OneAtATime, OneByOne, continuous
 from adjudge.bench.judge.questions import Questions
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
@@ -122,11 +122,10 @@ class ContinuousService(Service):
 
 def services(engines: Mapping[str, Engine], questions: Questions, models: PeerModels) -> list[Service]:
     """adjudge, and the peers that can take a question while others are under way, or queue it."""
-    alone = WriterAlone if questions.writes else OneAtATime
     found: list[Service] = [
         *(OurService(name, engine, questions) for name, engine in engines.items()),
         ContinuousService(questions, models.transformers),
-        QueuedService(alone(questions, models.transformers), questions),
+        QueuedService(OneAtATime(questions, models.transformers), questions),
     ]
     if models.llama_cpp is not None:
         found.append(QueuedService(LlamaCppPeer(questions, models.llama_cpp), questions))

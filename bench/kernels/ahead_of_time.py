@@ -7,12 +7,11 @@ None switched off.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -55,7 +54,7 @@ class Launch:
 
     kernel: JITFunction[Any]
     arguments: dict[str, Any]
-    capability: int = 90
+    capability: int
 
     def specialisation(self) -> dict[str, str]:
         """How Triton would specialise the kernel: the type of each argument, what is compiled in, what is aligned."""
@@ -85,35 +84,28 @@ class Launch:
 def record(run: Callable[[], object], capability: int, *modules: ModuleType) -> list[Launch]:
     """The launches of the kernels named in `modules` while `run` runs as if for `capability`; nothing is executed."""
     launches: list[Launch] = []
-    with assuming(capability), _recorders(launches, modules):
+    with assuming(capability), ExitStack() as stack:
+        for module in modules:
+            for name, kernel in list(vars(module).items()):
+                if isinstance(kernel, JITFunction):
+                    stack.callback(setattr, module, name, kernel)
+                    setattr(module, name, _Recorder(kernel, capability, launches))
         run()
-    return [dataclasses.replace(launch, capability=capability) for launch in launches]
+    return launches
 
 
 class _Recorder:
     """Stands in a launcher's place for a kernel."""
 
-    def __init__(self, kernel: JITFunction[Any], launches: list[Launch]) -> None:
-        self.kernel, self.launches = kernel, launches
+    def __init__(self, kernel: JITFunction[Any], capability: int, launches: list[Launch]) -> None:
+        self.kernel, self.capability, self.launches = kernel, capability, launches
 
     def __getitem__(self, grid: object) -> Callable[..., None]:
         return self._launch
 
     def _launch(self, *arguments: Any, **named: Any) -> None:
         positional = dict(zip(self.kernel.arg_names, arguments, strict=False))
-        self.launches.append(Launch(self.kernel, positional | named))
-
-
-@contextmanager
-def _recorders(launches: list[Launch], modules: tuple[ModuleType, ...]) -> Iterator[None]:
-    kernels = [(m, name, k) for m in modules for name, k in vars(m).items() if isinstance(k, JITFunction)]
-    for module, name, kernel in kernels:
-        setattr(module, name, _Recorder(kernel, launches))
-    try:
-        yield
-    finally:
-        for module, name, kernel in kernels:
-            setattr(module, name, kernel)
+        self.launches.append(Launch(self.kernel, positional | named, self.capability))
 
 
 def _is_size(parameter: KernelParam, value: Any) -> bool:

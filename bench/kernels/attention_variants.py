@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from adjudge.bench.kernels.limits import AttentionCase
 from adjudge.bench.kernels.timing import Variant, cache_bytes, itself
 from adjudge.kernels import attention
+from adjudge.kernels.attention_library import AttentionKind
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence
 
 BACKENDS = {
@@ -101,14 +102,18 @@ def _paged(inputs: AttentionInputs, backend: str) -> Variant:
     made: list[tuple[list[PagedKV], PagedBatch]] = []
 
     def run(call: int) -> Tensor:
-        if not made:  # a back end that cannot run here should say so before memory is spent on it
+        if not made:
+            case, query = inputs.case, inputs.query
+            group = case.heads // case.kv_heads
+            kind = AttentionKind(query.device, query.dtype, case.width, case.width, block_size, group=group)
+            _, attend = attention.attention_backend(kind, backend)  # one that cannot run says so before memory is spent
             made.append(lay_out_pages(inputs, block_size))
+            made[0][1].backends[kind] = attend
         caches, batch = made[0]
         copy = call % len(caches)
         return attention.paged_attention(inputs.query[copy], caches[copy], batch)
 
-    environment = {"ADJUDGE_ATTENTION": backend}
-    return Variant(BACKENDS[backend], run, itself, environment=environment)
+    return Variant(BACKENDS[backend], run, itself)
 
 
 def lay_out_pages(inputs: AttentionInputs, block_size: int) -> tuple[list[PagedKV], PagedBatch]:
@@ -124,8 +129,7 @@ def lay_out_pages(inputs: AttentionInputs, block_size: int) -> tuple[list[PagedK
         first = next(firsts)
         blocks = shared + numbers[first : first + own[index]]
         sequences.append(PagedSequence(row, length, start, blocks))
-        places = (torch.tensor(blocks)[:, None] * block_size + torch.arange(block_size)).flatten()
-        slots.append(places[: start + length].to(device))
+        slots.append(torch.from_numpy(sequences[-1].slots(block_size)).to(device))
         tokens.append(inputs.tokens_of(index))
     all_slots, all_tokens = torch.cat(slots), torch.cat(tokens)
     caches = []
@@ -216,24 +220,25 @@ def _varlen(inputs: AttentionInputs) -> Callable[[int], Tensor]:
         torch.tensor([0, *accumulate(sizes)], dtype=torch.int32, device=device) for sizes in (lengths, contexts)
     )
 
-    @cache
-    def varlen() -> tuple[Callable[..., Any], dict[str, Any], bool]:
-        """The function, its arguments for causal attention, and whether it knows grouped heads."""
-        from torch.nn.attention.varlen import varlen_attn
-
-        known = inspect.signature(varlen_attn).parameters
-        causal = {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
-        grouped = "enable_gqa" in known
-        return varlen_attn, causal | ({"enable_gqa": True} if grouped else {}), grouped
-
     def run(call: int) -> Tensor:
-        varlen_attn, how, grouped = varlen()
+        varlen_attn, known = _varlen_attn()
+        how: dict[str, Any] = {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
         copy = call % len(inputs.query)
         key, value = (states[copy][tokens] for states in (inputs.key, inputs.value))
-        if not grouped:
+        if "enable_gqa" in known:
+            how["enable_gqa"] = True
+        else:
             key, value = (states.repeat_interleave(case.heads // case.kv_heads, 1) for states in (key, value))
         offsets = (query_offsets, key_offsets, max(lengths), max(contexts))
         output: Tensor = varlen_attn(inputs.query[copy], key, value, *offsets, **how)
         return output
 
     return run
+
+
+@cache
+def _varlen_attn() -> tuple[Callable[..., Any], frozenset[str]]:
+    """The function, and the arguments that it knows."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    return varlen_attn, frozenset(inspect.signature(varlen_attn).parameters)

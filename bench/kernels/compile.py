@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
+from rich.table import Column, Table
 
 from adjudge.bench.kernels.ahead_of_time import MachineCode, record
 from adjudge.kernels import (
@@ -23,7 +23,7 @@ from adjudge.kernels import (
 )
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, PagedSequence
 from adjudge.kernels.restricted_head_arguments import HeadWeights, LabelRows, Normalizer
-from adjudge.training.terminal import open_console, plain_table
+from adjudge.training.terminal import open_console, plain_table, right
 
 CAPABILITIES = (80, 86, 90, 100, 120)
 HEADS = ((3584, 152_064), (576, 49_152))
@@ -70,11 +70,9 @@ def compile_kernels(capabilities: tuple[int, ...] = CAPABILITIES, wide: bool = T
 def report(compiled: list[Compiled]) -> Table:
     """A line a kernel: registers, spilled bytes and shared memory, target by target."""
     capabilities = sorted({one.code.capability for one in compiled})
-    table = plain_table(caption="registers, spilled bytes, shared bytes")
-    for name in ("kernel", "launch"):
-        table.add_column(name, no_wrap=True)
-    for capability in capabilities:
-        table.add_column(f"sm_{capability}", justify="right", no_wrap=True)
+    columns = [Column(name, no_wrap=True) for name in ("kernel", "launch")]
+    columns += right(*(f"sm_{capability}" for capability in capabilities), no_wrap=True)
+    table = plain_table(*columns, caption="registers, spilled bytes, shared bytes")
     rows: dict[tuple[str, str], dict[int, str]] = {}
     for one in compiled:
         needs = f"{one.code.registers}, {one.code.spilled}, {one.code.shared:,}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
@@ -45,42 +45,34 @@ def propose(measurements: Sequence[Measurement]) -> list[Proposal]:
         return m.device, m.dtype, m.case, sizes["D"], sizes["V"], sizes["K"]
 
     timed = [m for m in measurements if m.kernel == "restricted head" and m.median_us is not None]
-    return [_choose(*key, list(group)) for key, group in groupby(sorted(timed, key=kind), kind)]
+    return [Proposal(*key, *_choose(group)) for key, group in groupby(sorted(timed, key=kind), kind)]
 
 
-def _choose(device: str, dtype: str, normalizer: str, d: int, v: int, k: int, timed: list[Measurement]) -> Proposal:
-    by_variant: dict[str, dict[int, Measurement]] = {}
+def _choose(timed: Iterable[Measurement]) -> tuple[str, str]:
+    """The choice, and why."""
+    medians: dict[str, dict[int, float]] = {}
+    least: dict[int, float] = {}  # of all of our rounds, by N
     for m in timed:
-        by_variant.setdefault(m.variant, {})[m.sizes["N"]] = m
-    ours = by_variant.get(OURS, {})
+        medians.setdefault(m.variant, {})[m.sizes["N"]] = m.median_us or 0.0
+        if m.variant == OURS:
+            least[m.sizes["N"]] = m.min_us or 0.0
+    ours = medians.pop(OURS, {})
+    if not ours:
+        return OURS, "not timed here"
     winners, losses = [], []
-    for name, peer in by_variant.items():
-        rows = sorted(ours.keys() & peer.keys())
-        if name == OURS or name in NOT_PEERS or not rows:
+    for name, peer in medians.items():
+        ratios = {n: ours[n] / peer[n] for n in sorted(ours.keys() & peer.keys())}
+        lost = [n for n, ratio in ratios.items() if ratio > 1]
+        if name in NOT_PEERS or not lost:
             continue
-        ratios = {n: _ratio(ours[n], peer[n]) for n in rows}
-        lost = [n for n in rows if ratios[n] > 1]
-        if lost and len(lost) == len(rows) == len(ours) and all(_clear(ours[n], peer[n]) for n in rows):
-            speed = math.exp(fmean(math.log(ratio) for ratio in ratios.values()))
-            why = f"faster at every N of {rows[0]} to {rows[-1]}, {min(ratios.values()):.2f} to"
-            winners.append((speed, name, f"{why} {max(ratios.values()):.2f} x"))
-        elif lost:
-            worst = max(lost, key=ratios.__getitem__)
-            losses.append(f"{name} is faster at N = {', '.join(map(str, lost))}, {ratios[worst]:.2f} x at most")
+        if len(lost) == len(ours) and all(peer[n] < least[n] for n in lost):
+            span = f"{min(ratios.values()):.2f} to {max(ratios.values()):.2f} x"
+            why = f"faster at every N of {lost[0]} to {lost[-1]}, {span}"
+            winners.append((fmean(map(math.log, ratios.values())), name, why))
+        else:
+            worst = max(ratios.values())
+            losses.append(f"{name} is faster at N = {', '.join(map(str, lost))}, {worst:.2f} x at most")
     if winners:
         _, choice, why = max(winners)
-        return Proposal(device, dtype, normalizer, d, v, k, choice, why)
-    if not ours:
-        return Proposal(device, dtype, normalizer, d, v, k, OURS, "not timed here")
-    why = "; ".join(losses) or "never slower"
-    return Proposal(device, dtype, normalizer, d, v, k, OURS, why)
-
-
-def _ratio(ours: Measurement, peer: Measurement) -> float:
-    assert ours.median_us is not None and peer.median_us is not None  # only timed ones come here
-    return ours.median_us / peer.median_us
-
-
-def _clear(ours: Measurement, peer: Measurement) -> bool:
-    """Whether the peer's median lies below all of our rounds."""
-    return peer.median_us is not None and ours.min_us is not None and peer.median_us < ours.min_us
+        return choice, why
+    return OURS, "; ".join(losses) or "never slower"

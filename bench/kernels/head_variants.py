@@ -11,9 +11,8 @@ from torch import Tensor
 from adjudge.bench.kernels.limits import COMPILED, FULL, INDEX, MATMUL, OURS, UNCHECKED, HeadCase
 from adjudge.bench.kernels.timing import Variant, cache_bytes, itself
 from adjudge.kernels import RestrictedScores, restricted_logprobs
-from adjudge.kernels.dispatch import kernel_backend
-from adjudge.kernels.restricted_head_arguments import HeadWeights, Normalizer, lay_out
-from adjudge.kernels.restricted_head_torch import torch_set_scores, vocabulary_log_sum, with_full
+from adjudge.kernels.restricted_head import checked_scores
+from adjudge.kernels.restricted_head_arguments import HeadWeights, lay_out
 
 LABEL_SETS = 8192
 CHECKED_ROWS = 16
@@ -89,8 +88,8 @@ def head_variants(inputs: HeadInputs, case: HeadCase, *, compiled: bool) -> list
     itemsize = inputs.dtype.itemsize
 
     def variant(name: str, run: Callable[[int], object], answer: Callable[..., Tensor] | None) -> Variant:
-        stages, memory = case.stages(name, itemsize), case.memory(name, itemsize)
-        return Variant(name, run, answer, stages, memory, name.endswith(COMPILED))
+        work, memory = case.work(name, itemsize), case.memory(name, itemsize)
+        return Variant(name, run, answer, work, memory, name.endswith(COMPILED))
 
     def ours(call: int) -> RestrictedScores:
         hidden_ND, ids_K = inputs.hidden(call, n), inputs.labels(call, k)
@@ -126,21 +125,10 @@ def _unchecked(inputs: HeadInputs, case: HeadCase) -> Callable[[int], dict[str, 
     heads = [HeadWeights(weight_VD, None, 1e-6, None, None, 1.0) for weight_VD in inputs.weights]
     example_ND, ids_K = inputs.hidden(0, case.n), inputs.labels(0, case.k)
     _, labels = lay_out(example_ND, case.v, None, ids_K, None, None, None, None)
-    normalizer: Normalizer = case.normalizer
-    backend = kernel_backend(inputs.device)
 
     def run(call: int) -> dict[str, Tensor]:
         hidden_ND, own = inputs.hidden(call, case.n), replace(labels, token_ids=inputs.labels(call, case.k))
-        head = heads[call % len(heads)]
-        if backend == "triton":
-            from adjudge.kernels.restricted_head_triton import triton_scores
-
-            return triton_scores(hidden_ND, None, case.n, head, own, normalizer)
-        scores = torch_set_scores(hidden_ND, None, case.n, head, own)
-        if normalizer == "set":
-            return scores
-        log_sum = vocabulary_log_sum(hidden_ND, None, case.n, head)
-        return with_full(scores, log_sum, own, replace=False)
+        return checked_scores(hidden_ND, None, case.n, heads[call % len(heads)], own, case.normalizer)
 
     return run
 

@@ -21,7 +21,6 @@ from adjudge.bench.kernels.head_variants import HeadInputs, checked_rows, exact_
 from adjudge.bench.kernels.limits import AttentionCase, Ceilings, HeadCase, Work, attention_cases, head_cases
 from adjudge.bench.kernels.measurement import Measurement, read_measurements, write_measurements
 from adjudge.bench.kernels.memory import free_bytes, peak_bytes
-from adjudge.bench.kernels.predictions import predictions, print_predictions
 from adjudge.bench.kernels.report import attention_table, head_table, plot_head
 from adjudge.bench.kernels.timing import LEAST_ROUNDS, Variant, launches, measure_ceilings, time_variants
 from adjudge.bench.machine import commit, describe_machine
@@ -62,12 +61,13 @@ def bench_kernels(
     rounds: int = 9,
     compiled: bool = True,
     output: Path | None = None,
-    predict: str | None = None,
     earlier: Path | None = None,
 ) -> None:
-    """Measure, or predict, or read earlier results; print tables and the proposed dispatch, write CSV and plot."""
+    """Measure, or read earlier results; print tables and the proposed dispatch, write CSV and plot."""
     console = open_console(200)
-    if predict is not None or earlier is not None:
+    if output is not None and output.suffix == ".png":
+        raise AdjudgeError(f"{output} is the table, and the plot stands beside it as .png: name a .csv")
+    if earlier is not None:
         usual = (
             *(("only", only, None), ("kernels", kernels, "all"), ("sizes", sizes, "auto"), ("rounds", rounds, 9)),
             *(("device", device, "auto"), ("dtype", dtype, "auto"), ("no-compile", compiled, True)),
@@ -75,22 +75,10 @@ def bench_kernels(
         for name, value, default in usual:
             if value != default:
                 raise AdjudgeError(f"--{name} is for what is measured: leave it out where nothing is")
-    if earlier is not None and predict is not None:
-        raise AdjudgeError("--predict computes and --from reads: leave one out")
-    if output is not None and output.suffix == ".png":
-        raise AdjudgeError(f"{output} is the table, and the plot stands beside it as .png: name a .csv")
-    if predict is not None:
-        made = predictions(predict)
-        print_predictions(console, made)
-        if output is not None:
-            write_measurements(output, made)
-        return
-    if earlier is not None:
         measurements = read_measurements(earlier)
-        if output is None:
-            output = earlier
-        else:
+        if output is not None:
             write_measurements(output, measurements)
+        output = output or earlier
     else:
         where = choose_device(device)
         chosen: Literal["small", "full"] = ("full" if where.type == "cuda" else "small") if sizes == "auto" else sizes
@@ -100,15 +88,10 @@ def bench_kernels(
             mend = "add --sizes full" if larger else "take words of names and shapes, or leave --only out"
             raise AdjudgeError(f'no case has all of "{only}": {mend}')
         number_type = choose_dtype(dtype, where)
-        conditions = Conditions(
-            where,
-            number_type,
-            measure_ceilings(where, number_type),
-            rounds,
-            float("inf") if sizes == "full" or where.type == "cuda" else 3.0,
-            compiled,
-        )
-        console.print(f"{describe_machine(where)}\n{conditions.ceilings}, both measured now", highlight=False)
+        budget = float("inf") if sizes == "full" or where.type == "cuda" else 3.0
+        ceilings = measure_ceilings(where, number_type)
+        conditions = Conditions(where, number_type, ceilings, rounds, budget, compiled)
+        console.print(f"{describe_machine(where)}\n{ceilings}, both measured now", highlight=False)
         if chosen == "small":
             console.print("small sizes only (cases in reach of a CPU); --sizes full forces everything", highlight=False)
         measurements = []
@@ -168,26 +151,15 @@ def run_cases(
         del inputs
     for attention_case in attentions:
         states = AttentionInputs.random(attention_case, device, dtype, beyond)
-        limit = attention_case.limit(dtype.itemsize)
-        attention = partial(
-            about,
-            "attention",
-            attention_case.name,
-            attention_case.shape,
-            bytes=limit.bytes,
-            flops=limit.flops,
-            kv_bytes=attention_case.kv_bytes(dtype.itemsize),
-        )
+        limit, kv_bytes = attention_case.limit(dtype.itemsize), attention_case.kv_bytes(dtype.itemsize)
+        kind = ("attention", attention_case.name, attention_case.shape)
+        attention = partial(about, *kind, bytes=limit.bytes, flops=limit.flops, kv_bytes=kv_bytes)
         rows, exact = exact_attention(states)
         yield _measure(attention_variants(states), attention, exact, rows, conditions)
 
 
 def _measure(
-    variants: list[Variant],
-    about: Callable[..., Measurement],
-    exact: Tensor,
-    rows: Tensor,
-    conditions: Conditions,
+    variants: list[Variant], about: Callable[..., Measurement], exact: Tensor, rows: Tensor, conditions: Conditions
 ) -> list[Measurement]:
     """Check every variant, then time those that are right; what is left out says why."""
     found = {variant.name: _check(variant, about, exact, rows, conditions) for variant in variants}
@@ -195,79 +167,61 @@ def _measure(
     times = time_variants(timed, conditions.device, conditions.rounds, conditions.budget)
     for variant, taken in zip(timed, times, strict=True):
         m, seconds = found[variant.name], median(taken.rounds)
-        limit_us = m.limit_us or 0.0
         found[variant.name] = replace(
             m,
             median_us=1e6 * seconds,
             min_us=1e6 * min(taken.rounds),
             max_us=1e6 * max(taken.rounds),
             host_us=None if taken.host is None else 1e6 * taken.host,
-            limit_percent=limit_us / seconds / 1e4,
+            limit_percent=(m.limit_us or 0.0) / seconds / 1e4,
         )
     return _mark_losses(list(found.values()))
 
 
 def _check(
-    variant: Variant,
-    about: Callable[..., Measurement],
-    exact: Tensor,
-    rows: Tensor,
-    conditions: Conditions,
+    variant: Variant, about: Callable[..., Measurement], exact: Tensor, rows: Tensor, conditions: Conditions
 ) -> Measurement:
     """Everything but the time; a note where the variant is not to be timed."""
     device, ceilings = conditions.device, conditions.ceilings
     m = about(variant=variant.name)
-    work = _work(m)
-    m = replace(m, limit_us=1e6 * work.seconds(ceilings), bound=work.bound(ceilings))
-    expected = sum(stage.seconds(ceilings) for stage in variant.stages) or work.seconds(ceilings)
+    least = Work(m.bytes or 0.0, m.flops or 0.0)
+    m = replace(m, limit_us=1e6 * least.seconds(ceilings), bound=least.bound(ceilings))
+    expected = (variant.work or least).seconds(ceilings)
     if LEAST_ROUNDS * expected > conditions.budget:
         return replace(m, note=f"left out: would take over {expected:.1f} s a call, --sizes full does it")
     if variant.memory > SHARE_OF_MEMORY * free_bytes(device):
         return replace(m, note=f"left out: needs {variant.memory / 1e9:.1f} GB of memory")
     try:
-        with variant.set_up():
-            error = _error(variant, exact, rows)
-            if error is not None and not error <= TOLERANCE[conditions.dtype]:
-                return replace(m, error=error, note="wrong, not timed")
-            m = replace(m, error=error, launches=launches(lambda: variant.run(0), device))
-            if device.type == "cuda" or not variant.compiled:  # compiled code allocates where torch does not look
-                m = replace(m, peak_bytes=peak_bytes(lambda: variant.run(0), device))
+        result = variant.run(0)
+        if variant.answer is not None:
+            answer = variant.answer(result)
+            apart = (answer[rows].double() - exact).abs().max() if answer.isfinite().all() else float("inf")
+            m = replace(m, error=float(apart))
+            if not float(apart) <= TOLERANCE[conditions.dtype]:
+                return replace(m, note="wrong, not timed")
+        m = replace(m, launches=launches(lambda: variant.run(0), device))
+        if device.type == "cuda" or not variant.compiled:  # compiled code allocates where torch does not look
+            m = replace(m, peak_bytes=peak_bytes(lambda: variant.run(0), device))
     except Exception as error:  # a library that is missing, refuses, or has no memory left: the others go on
         return replace(m, note=f"cannot run: {type(error).__name__}: {reason(error)}")
     return m
 
 
-def _work(m: Measurement) -> Work:
-    return Work(m.bytes or 0.0, m.flops or 0.0)
-
-
-def _error(variant: Variant, exact: Tensor, rows: Tensor) -> float | None:
-    result = variant.run(0)
-    if variant.answer is None:
-        return None
-    answer = variant.answer(result)
-    if not answer.isfinite().all():
-        return float("inf")
-    return float((answer[rows].double() - exact).abs().max())
-
-
 def _mark_losses(measurements: list[Measurement]) -> list[Measurement]:
     """Say beside ours which peer is the fastest, where one is faster."""
-
-    def ours(m: Measurement) -> bool:
-        return m.variant.startswith("ours")
-
-    peers = [m for m in measurements if not ours(m) and m.variant not in NOT_PEERS and m.median_us is not None]
-    fastest = min(peers, key=lambda m: m.median_us or 0.0, default=None)
-    return [m if fastest is None or not ours(m) else replace(m, note=m.note or _loss(m, fastest)) for m in measurements]
+    timed = [(m.median_us, m) for m in measurements if m.median_us is not None and m.variant not in NOT_PEERS]
+    peers = [(taken, m.variant) for taken, m in timed if not _is_ours(m)]
+    return [replace(m, note=m.note or _loss(m, *min(peers))) if peers and _is_ours(m) else m for m in measurements]
 
 
-def _loss(ours: Measurement, peer: Measurement) -> str:
-    if ours.median_us is None or ours.min_us is None or peer.median_us is None or peer.median_us >= ours.median_us:
+def _is_ours(m: Measurement) -> bool:
+    return m.variant.startswith("ours")
+
+
+def _loss(ours: Measurement, taken: float, peer: str) -> str:
+    if ours.median_us is None or ours.min_us is None or taken >= ours.median_us:
         return ""
-    if peer.median_us >= ours.min_us:
-        return f"level with {peer.variant}"
-    return f"LOSES: {ours.median_us / peer.median_us:.2f} x the time of {peer.variant}"
+    return f"level with {peer}" if taken >= ours.min_us else f"LOSES: {ours.median_us / taken:.2f} x the time of {peer}"
 
 
 def _print(console: Console, measurements: list[Measurement]) -> None:
@@ -275,7 +229,7 @@ def _print(console: Console, measurements: list[Measurement]) -> None:
         if rows := [m for m in measurements if m.kernel == kernel]:
             console.print(f"\n[bold]{kernel}[/bold], {rows[0].dtype}, against float64 on some rows")
             console.print(table(rows))
-    ours = [m for m in measurements if m.variant.startswith("ours") and m.median_us is not None]
+    ours = [m for m in measurements if _is_ours(m) and m.median_us is not None]
     losing = sum(m.note.startswith("LOSES") for m in ours)
     out = sum(m.median_us is None for m in measurements)
     console.print(f"\nours is not the fastest in {losing} of {len(ours)} lines; {out} lines were not timed (see notes)")

@@ -25,14 +25,6 @@ class Ceilings:
         return f"memory {self.bandwidth / 1e9:,.1f} GB/s, matmul {self.rate / 1e9:,.0f} GFLOP/s"
 
 
-COPY_EFFICIENCY = 0.9
-PREDICTED = {
-    "h100": Ceilings(3.35e12 * COPY_EFFICIENCY, 700e12),
-    "h200": Ceilings(4.8e12 * COPY_EFFICIENCY, 700e12),
-}
-"""GPUs that predictions are made for: the datasheet's bandwidth times a practical share, and a practical bf16 rate."""
-
-
 @dataclass(frozen=True)
 class Work:
     """Bytes that must pass through memory and operations that must be done."""
@@ -72,34 +64,20 @@ class HeadCase:
             return Work((self.n + self.k) * self.d * itemsize + outputs, 2.0 * self.n * self.k * self.d)
         return Work((self.n + self.v) * self.d * itemsize + outputs, 2.0 * self.n * self.v * self.d)
 
-    def stages(self, variant: str, itemsize: int) -> tuple[Work, ...]:
-        """What a variant's kernels do, one after the other: each reads its inputs and writes its outputs once."""
-        n, d, v, k = self.n, self.d, self.v, self.k
-        match variant.removesuffix(COMPILED):
-            case "ours" | "ours, labels checked before":
-                # Each tile of rows reads the label rows again (from the L2 cache, counted as if from memory).
-                answers = n * (4 * k + STATISTICS)
-                labels = Work((n + -(-n // 32) * k) * d * itemsize + answers, 2.0 * n * k * d)
-                if self.normalizer == "set":
-                    return (labels,)
-                partial_sums = n * -(-v // 512) * 8
-                product = Work((n + v) * d * itemsize + partial_sums, 2.0 * n * v * d)
-                return labels, product, Work(partial_sums + 3 * answers)
-            case "index + matmul":
-                gather = Work(2 * k * d * itemsize)
-                matmul = Work(((n + k) * d + n * k) * itemsize, 2.0 * n * k * d)
-                return gather, matmul, Work(n * k * (itemsize + 4))
-            case "full head":
-                matmul = Work(((n + v) * d + n * v) * itemsize, 2.0 * n * v * d)
-                return matmul, Work(n * v * (itemsize + 4)), Work(n * k * 8), Work(n * k * 8)
-            case "matmul alone":
-                return (Work(((n + v) * d + n * v) * itemsize, 2.0 * n * v * d),)
-        raise ValueError(f'variant is "{variant}": use one of the names of this module')
+    def logits(self, variant: str, itemsize: int) -> int:
+        """Bytes of logits that a variant makes: in the dtype at hand, and for their softmax in float32 beside it."""
+        made = {FULL: itemsize + 4, MATMUL: itemsize}.get(variant.removesuffix(COMPILED), 0)
+        return self.n * self.v * made
+
+    def work(self, variant: str, itemsize: int) -> Work:
+        """What a variant does at least: the limit, and over the whole vocabulary where it makes all logits."""
+        if logits := self.logits(variant, itemsize):
+            return Work((self.n + self.v) * self.d * itemsize + logits, 2.0 * self.n * self.v * self.d)
+        return self.limit(itemsize)
 
     def memory(self, variant: str, itemsize: int) -> int:
         """Bytes beyond the inputs that a variant will need at most, to know beforehand what cannot fit."""
-        logits = self.n * self.v * {FULL: itemsize + 4, MATMUL: itemsize}.get(variant.removesuffix(COMPILED), 0)
-        return logits + self.n * (8 * self.k + 1024)
+        return self.logits(variant, itemsize) + self.n * (8 * self.k + 1024)
 
 
 @dataclass(frozen=True)
@@ -146,21 +124,16 @@ ROWS = (1, 16, 64, 256, 1024, 4096, 65536)
 LABELS = (2, 5, 10, 64)
 HEADS = ((576, 49_152), (3584, 152_064))
 ATTENTION_HEADS = ((9, 3, 64), (28, 4, 128))
-_ALL = {"set": LABELS, "both": LABELS}
 Sizes = Literal["small", "full"]
 
 
 def head_cases(sizes: Sizes) -> list[HeadCase]:
     """All of them, or those that two CPU cores finish in a minute or two; cases with equal heads are neighbours."""
     small = sizes == "small"
-    rows, heads, labels = (ROWS[:-1], HEADS[:1], {"set": LABELS, "both": (5,)}) if small else (ROWS, HEADS, _ALL)
-    return [
-        HeadCase("set" if which == "set" else "both", n, d, v, k)
-        for d, v in heads
-        for which in labels
-        for k in labels[which]
-        for n in rows
-    ]
+    rows, heads = (ROWS[:-1], HEADS[:1]) if small else (ROWS, HEADS)
+    of_set = [HeadCase("set", n, *head, k) for head in heads for k in LABELS for n in rows]
+    of_both = [HeadCase("both", n, *head, k) for head in heads for k in ((5,) if small else LABELS) for n in rows]
+    return sorted(of_set + of_both, key=lambda case: heads.index((case.d, case.v)))
 
 
 def attention_cases(sizes: Sizes) -> list[AttentionCase]:

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+import msgspec
+
 from adjudge.bench.csv_table import write_rows
 from adjudge.engine.errors import AdjudgeError
 
@@ -50,9 +52,6 @@ class Measurement:
         return None if self.median_us is None or self.flops is None else self.flops / self.median_us / 1e3
 
 
-_KINDS = {"float | None": float, "int | None": int}
-
-
 def write_measurements(path: Path, measurements: Iterable[Measurement]) -> None:
     """Write them as CSV; the file appears whole or not at all."""
     header = [field.name for field in fields(Measurement)]
@@ -72,16 +71,10 @@ def read_measurements(path: Path) -> list[Measurement]:
         raise AdjudgeError(f"{path} is empty: pass a CSV of `adjudge bench kernels`")
     made = []
     for line, row in enumerate(rows, 2):
-        values = {}
-        for field in fields(Measurement):
-            kind = _KINDS.get(str(field.type))
-            try:
-                text = row[field.name]
-                values[field.name] = text if kind is None else kind(text) if text else None
-            except (KeyError, TypeError, ValueError):
-                fault = f'column "{field.name}" is missing or not a {field.type}'
-                raise AdjudgeError(f"line {line} of {path}: {fault}; pass a CSV of `adjudge bench kernels`") from None
-        made.append(Measurement(**values))  # type: ignore[arg-type]
+        try:
+            made.append(msgspec.convert({name: text for name, text in row.items() if text}, Measurement, strict=False))
+        except msgspec.ValidationError as error:
+            raise AdjudgeError(f"line {line} of {path}: {error}; pass a CSV of `adjudge bench kernels`") from None
     return made
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from adjudge.engine.running.memory import spare_memory
 
 
 class PeakMemory(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -60,10 +62,10 @@ def peak_bytes(run: Callable[[], object], device: torch.device) -> int:
     return most - before
 
 
-def free_bytes(device: torch.device) -> int:
-    """What can still be allocated."""
+def free_bytes(device: torch.device) -> float:
+    """What can still be allocated; infinite where nobody knows."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
-        free: int = torch.cuda.mem_get_info(device)[0]
-        return free
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+        return float(torch.cuda.mem_get_info(device)[0])
+    spare = spare_memory()
+    return inf if spare is None else spare

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from adjudge.bench.kernels.limits import COMPILED, MATMUL, UNCHECKED
@@ -38,28 +37,9 @@ def attention_table(measurements: Sequence[Measurement]) -> Table:
     return table
 
 
-def prediction_table(measurements: Sequence[Measurement]) -> Table:
-    """A line a case, a column a variant: predicted µs."""
-    names = list(dict.fromkeys(m.variant for m in measurements))
-    table = plain_table("case", "shape")
-    for name in names:
-        table.add_column(f"{name}, µs", justify="right")
-    table.add_column("bound")
-    for (case, shape), group in groupby(measurements, lambda m: (m.case, m.shape)):
-        by_name = {m.variant: m for m in group}
-        cells = [_micro(by_name[name].median_us) if name in by_name else "" for name in names]
-        table.add_row(case, shape, *cells, next(iter(by_name.values())).bound)
-    return table
-
-
 def _table(*columns: str) -> Table:
-    table = plain_table()
-    for column in ("case", "shape", "variant"):
-        table.add_column(column, no_wrap=True)
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap="(" in column)
-    table.add_column("note")
-    return table
+    about = (Column(name, no_wrap=True) for name in ("case", "shape", "variant"))
+    return plain_table(*about, *(Column(name, justify="right", no_wrap="(" in name) for name in columns), "note")
 
 
 def _add(table: Table, m: Measurement, *cells: str) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -31,24 +29,9 @@ class Variant:
     name: str
     run: Callable[[int], Any]
     answer: Callable[[Any], Tensor] | None = None  # None: there is nothing to compare
-    stages: tuple[Work, ...] = ()  # an estimate of its cost, where there is one
+    work: Work | None = None  # an estimate of its cost, where there is one
     memory: int = 0  # an estimate of the bytes it needs
     compiled: bool = False
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-    @contextmanager
-    def set_up(self) -> Iterator[None]:
-        """Its environment variables, within the block."""
-        before = {name: os.environ.get(name) for name in self.environment}
-        os.environ.update(self.environment)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    del os.environ[name]
-                else:
-                    os.environ[name] = value
 
 
 def itself(output: Tensor) -> Tensor:
@@ -86,12 +69,12 @@ def time_variants(variants: Sequence[Variant], device: torch.device, rounds: int
     """
     hosts, calls, planned = [], [], []
     for variant in variants:
-        with variant.set_up():
-            host, seconds = _unqueued(variant.run, device, 1)
+        count = 1
+        for _ in range(2):  # one call tells how many a batch has, and these how long one of many takes
+            host, seconds = _unqueued(variant.run, device, count)
             count = min(MOST_CALLS[device.type], max(1, int(BATCH_SECONDS[device.type] / seconds)))
-            if count > 1:
-                host, seconds = _unqueued(variant.run, device, count)
-                count = min(MOST_CALLS[device.type], max(1, int(BATCH_SECONDS[device.type] / seconds)))
+            if count == 1:
+                break
         hosts.append(host)
         calls.append(count)
         planned.append(max(LEAST_ROUNDS, int(min(rounds, budget / (count * seconds)))))
@@ -100,10 +83,9 @@ def time_variants(variants: Sequence[Variant], device: torch.device, rounds: int
     for turn in range(max(planned, default=0)):
         for i in shuffled.sample(range(len(variants)), len(variants)):
             if turn < planned[i]:
-                with variants[i].set_up():
-                    if calls[i] > 1:
-                        variants[i].run((turn + 1) * calls[i])
-                    times[i].append(_batch(variants[i].run, turn * calls[i], calls[i], device, hosts[i]))
+                if calls[i] > 1:
+                    variants[i].run((turn + 1) * calls[i])
+                times[i].append(_batch(variants[i].run, turn * calls[i], calls[i], device, hosts[i]))
     return [Times(t, host if device.type == "cuda" else None) for t, host in zip(times, hosts, strict=True)]
 
 
@@ -129,14 +111,16 @@ def _batch(run: Callable[[int], Any], first: int, calls: int, device: torch.devi
         for i in range(first, first + calls):
             run(i)
         return (time.perf_counter() - started) / calls
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    torch.cuda.synchronize(device)
-    torch.cuda._sleep(int(GPU_CLOCK * min(LONGEST_BACKLOG, 1.5 * host * calls + 1e-4)))  # type: ignore[no-untyped-call]
-    begin.record()
-    for i in range(first, first + calls):
-        run(i)
-    end.record()
-    torch.cuda.synchronize(device)
+    with torch.cuda.device(device):  # whose streams events and the sleep are of
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize(device)
+        backlog = min(LONGEST_BACKLOG, 1.5 * host * calls + 1e-4)
+        torch.cuda._sleep(int(GPU_CLOCK * backlog))  # type: ignore[no-untyped-call]
+        begin.record()
+        for i in range(first, first + calls):
+            run(i)
+        end.record()
+        torch.cuda.synchronize(device)
     return float(begin.elapsed_time(end)) / 1e3 / calls
 
 

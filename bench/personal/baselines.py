@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 
 import numpy as np
 import numpy.typing as npt
@@ -34,44 +35,33 @@ FACTORS, PENALTY, SWEEPS = 4, 1.0, 30
 """Of the matrix factorisation."""
 
 
-class ReviewerMean:
+def reviewer_mean(items: Iterable[Item], k: int = 3) -> list[Verdict]:
     """The mean of the last `k` scores a reviewer gave, y = Σ y_i / k; without reviews it abstains (unsupported)."""
-
-    def __init__(self, k: int = 3) -> None:
-        self.k = checked_k(k)
-
-    def judge(self, items: Iterable[Item]) -> list[Verdict]:
-        """A verdict for every item, in order."""
-        return [_verdict(item, _mean(_last(item, self.k)), "reviewer mean") for item in items]
+    k, verdicts = checked_k(k), []
+    for item in items:
+        given = [review.score for review in _last(item, k)]
+        verdicts.append(_verdict(item, fmean(given) if given else None, "reviewer mean"))
+    return verdicts
 
 
-class PriorChoice:
+def prior_choice(pairs: Iterable[Pair], aspects: Sequence[Aspect] = PERSE) -> list[PairVerdict]:
     """The reviewer's latest choice on an aspect (or on none by name), chosen again: a preference of 1 or 0.
 
     An aspect without one abstains (unsupported), and with it the pair, if it counts; else the pair's preference is the
     weighted mean of its aspects', log-odds being infinite here.
     """
-
-    def __init__(self, aspects: Sequence[Aspect] = PERSE) -> None:
-        self.aspects = checked_aspects(aspects)
-
-    def compare(self, pairs: Iterable[Pair]) -> list[PairVerdict]:
-        """A verdict for every pair, in order."""
-        return [self._verdict(pair) for pair in pairs]
-
-    def _verdict(self, pair: Pair) -> PairVerdict:
-        chosen = {aspect.name: _latest(pair.reviews, aspect.name) for aspect in self.aspects}
-        parts = {
-            aspect.name: Part(chosen[aspect.name], aspect.weight, abstained=_unsupported(chosen[aspect.name]))
-            for aspect in self.aspects
-        }
-        aspects = {
-            name: AspectVerdict(p, None if p is None else 1 - p, p, None, None, abstained=_unsupported(p))
-            for name, p in chosen.items()
+    verdicts = []
+    for pair in pairs:
+        chosen = {aspect: _latest(pair.reviews, aspect.name) for aspect in checked_aspects(aspects)}
+        parts = {one.name: Part(p, one.weight, abstained=_unsupported(p)) for one, p in chosen.items()}
+        told = {
+            one.name: AspectVerdict(p, None if p is None else 1 - p, p, None, None, abstained=_unsupported(p))
+            for one, p in chosen.items()
         }
         abstained = abstention(parts)
         preference = None if abstained else weighted_mean(parts)
-        return PairVerdict(pair.id, preference, aspects, abstained, False, "prior choice", "")
+        verdicts.append(PairVerdict(pair.id, preference, told, abstained, False, "prior choice", ""))
+    return verdicts
 
 
 class MatrixFactorisation:
@@ -148,10 +138,6 @@ class MatrixFactorisation:
 
 def _last(item: Item, k: int) -> tuple[Review, ...]:
     return item.reviews[max(len(item.reviews) - k, 0) :]
-
-
-def _mean(reviews: Sequence[Review]) -> float | None:
-    return sum(review.score for review in reviews) / len(reviews) if reviews else None
 
 
 def _latest(reviews: Sequence[Comparison], aspect: str) -> float | None:

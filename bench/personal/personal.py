@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, stdev
-from typing import Protocol
 
 import msgspec
 
@@ -38,26 +37,18 @@ class StudyLine(msgspec.Struct, frozen=True):
     reasons: frozenset[Reason | None] = frozenset()
 
 
-class Rater(Protocol):
-    """What scores plots: a personal judge, or a baseline."""
-
-    def judge(self, items: Iterable[Item], /) -> list[Verdict]:
-        """A verdict for every item, in order."""
-
-
-class Chooser(Protocol):
-    """What chooses between plots: a personal judge of pairs, or a baseline."""
-
-    def compare(self, pairs: Iterable[Pair], /) -> list[PairVerdict]:
-        """A verdict for every pair, in order."""
+Rate = Callable[[list[Item]], list[Verdict]]
+"""Scores plots, in order: a personal judge, or a baseline."""
+Choose = Callable[[list[Pair]], list[PairVerdict]]
+"""Chooses between plots, in order."""
 
 
-def rating_line(study: str, who: str, k: int, rater: Rater, rated: Sequence[RatingQuestion]) -> StudyLine:
-    """How the scores of a rater go with the readers' own.
+def rating_line(study: str, who: str, k: int, rate: Rate, rated: Sequence[RatingQuestion]) -> StudyLine:
+    """How scores go with the readers' own.
 
     A correlation is None where it is not defined: with fewer than three scores, or where all on one side are equal.
     """
-    verdicts = rater.judge([row.item for row in rated])
+    verdicts = rate([row.item for row in rated])
     scores = [verdict.score for verdict in verdicts]
     abstained = scores.count(None)
     reasons = frozenset(verdict.abstained for verdict in verdicts)
@@ -110,15 +101,15 @@ def orders_line(judge: PersonalJudge, rated: Sequence[RatingQuestion], shuffles:
 
 
 def choices_line(
-    study: str, who: str, k: int, choosers: Mapping[str, Chooser], chosen: Sequence[ChoiceQuestion]
+    study: str, who: str, k: int, choosers: Mapping[str, Choose], chosen: Sequence[ChoiceQuestion]
 ) -> StudyLine:
-    """The share of choices that are the readers' own, by aspect, of a chooser each; an even one is half a hit."""
+    """The share of choices that are the readers' own, by aspect, each chosen its own way; an even one is half a hit."""
     measures: dict[str, float | None] = {}
     reasons: set[Reason | None] = set()
     count = 0
-    for name, chooser in choosers.items():
+    for name, choose in choosers.items():
         asked = [row for row in chosen if row.aspect == name]
-        verdicts = chooser.compare([row.pair for row in asked])
+        verdicts = choose([row.pair for row in asked])
         hits = [
             0.5 if preference == 0.5 else float((preference > 0.5) == (row.preferred == "a"))
             for row, verdict in zip(asked, verdicts, strict=True)

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from adjudge.bench.csv_table import write_rows
-from adjudge.bench.personal.baselines import MatrixFactorisation, PriorChoice, ReviewerMean
+from adjudge.bench.personal.baselines import MatrixFactorisation, prior_choice, reviewer_mean
 from adjudge.bench.personal.perse import Rating, ratings
 from adjudge.bench.personal.personal import CORRELATIONS, StudyLine, choices_line, orders_line, random_line, rating_line
 from adjudge.bench.personal.published import CHOICES, RATINGS
@@ -22,7 +22,7 @@ from adjudge.rewards.judges.judge import How
 from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge, checked_k
 from adjudge.rewards.visible import visible
 from adjudge.training.readers.questions import ChoiceQuestion, Question, RatingQuestion
-from adjudge.training.terminal import cell, ruled_table
+from adjudge.training.terminal import cell, right, ruled_table
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ def study_ratings(
             if k or texts:  # without reviews there are no texts to leave out
                 judge = PersonalJudge(engine, k=k, texts=texts, **how)
                 name = "judge" if texts else "judge, no texts"
-                yield _counted(engine, partial(rating_line, "k", name, k, judge, rated))
+                yield _counted(engine, partial(rating_line, "k", name, k, judge.judge, rated))
     for k in plan.ks if plan.shuffles else ():
         if k > 1:
             yield _counted(
@@ -98,11 +98,10 @@ def study_ratings(
     if 0 in plan.ks:
         yield random_line(rated)
     for k in filter(None, plan.ks):
-        yield rating_line("baseline", "reviewer mean", k, ReviewerMean(k), rated)
+        yield rating_line("baseline", "reviewer mean", k, partial(reviewer_mean, k=k), rated)
         if known:
-            yield rating_line(
-                "baseline", "matrix factorisation", k, MatrixFactorisation(known, k=k, seed=plan.seed), rated
-            )
+            factors = MatrixFactorisation(known, k=k, seed=plan.seed)
+            yield rating_line("baseline", "matrix factorisation", k, factors.judge, rated)
     for who, k, values in RATINGS:
         yield StudyLine("paper", who, k, None, None, dict(zip(CORRELATIONS, values, strict=True)))
 
@@ -116,9 +115,10 @@ def study_choices(
     if unknown := named - {aspect.name for aspect in asked}:
         raise AdjudgeError(f"no aspect is called {', '.join(sorted(unknown))}: give --aspects with what it means")
     for k in plan.ks:
-        judges = {aspect.name: PersonalPairJudge(engine, (aspect,), k=k, **how) for aspect in asked}
+        judges = {aspect.name: PersonalPairJudge(engine, (aspect,), k=k, **how).compare for aspect in asked}
         yield _counted(engine, partial(choices_line, "k", "judge", k, judges, chosen))
-    yield choices_line("baseline", "prior choice", 1, {aspect.name: PriorChoice((aspect,)) for aspect in asked}, chosen)
+    prior = {aspect.name: partial(prior_choice, aspects=(aspect,)) for aspect in asked}
+    yield choices_line("baseline", "prior choice", 1, prior, chosen)
     for who, values in CHOICES:
         yield StudyLine("paper", who, 1, None, None, dict(values))
 
@@ -142,11 +142,7 @@ def _ratings(rated: Sequence[RatingQuestion], known: Sequence[RatingQuestion]) -
 def study_table(lines: Sequence[StudyLine]) -> Table:
     """One line each; "± x" is the standard deviation over orders."""
     names = list(dict.fromkeys(name for line in lines for name in line.measures))
-    table = ruled_table()
-    table.add_column("study")
-    table.add_column("who")
-    for column in ("k", "count", "abstained", *names, "spread", "tokens"):
-        table.add_column(column, justify="right")
+    table = ruled_table("study", "who", *right("k", "count", "abstained", *names, "spread", "tokens"))
     for line in lines:
         values = (_number(line.measures.get(name), line.deviations.get(name)) for name in names)
         *counts, tokens = (cell(number, missing="–") for number in (line.k, line.count, line.abstained, line.tokens))

@@ -169,42 +169,21 @@ def _missing(text: Text) -> Reason:
 
 
 def _of_pair(match: Match, verdict: PairVerdict) -> Bout:
+    """Its `overall` is the mean over all aspects (EvolvR's average score), of a verdict that has them all."""
     aspects = verdict.aspects.items()
     scores = {name: one.score_a for name, one in aspects if one.score_a is not None}
     rivals = {name: one.score_b for name, one in aspects if one.score_b is not None}
-    return Bout(
-        match,
-        verdict.preference,
-        verdict.abstained,
-        scores,
-        rivals,
-        _mean(scores, verdict),
-        _mean(rivals, verdict),
-        verdict.bias,
-        (verdict.key,),
-    )
-
-
-def _mean(scores: Scores, verdict: PairVerdict) -> float | None:
-    """The mean over all aspects (EvolvR's average score), of a verdict that has them all."""
-    return fmean(scores.values()) if len(scores) == len(verdict.aspects) > 0 else None
+    mean, rival_mean = (fmean(side.values()) if len(side) == len(aspects) > 0 else None for side in (scores, rivals))
+    told = (verdict.preference, verdict.abstained, scores, rivals)
+    return Bout(match, *told, mean, rival_mean, verdict.bias, (verdict.key,))
 
 
 def _of_two(match: Match, own: Verdict, rival: Verdict) -> Bout:
     preference = None
     if own.score is not None and rival.score is not None:
         preference = 0.5 if own.score == rival.score else float(own.score > rival.score)
-    return Bout(
-        match,
-        preference,
-        own.abstained or rival.abstained,
-        _scores(own),
-        _scores(rival),
-        own.score,
-        rival.score,
-        None,
-        (own.key, rival.key),
-    )
+    told = (preference, own.abstained or rival.abstained, _scores(own), _scores(rival))
+    return Bout(match, *told, own.score, rival.score, None, (own.key, rival.key))
 
 
 def _scores(verdict: Verdict) -> Scores:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from adjudge.bench.policy.bouts import Against
@@ -16,7 +16,7 @@ from adjudge.bench.words import by_reason, percent, signed, span
 from adjudge.engine.score import Reason
 from adjudge.rewards.visible import visible
 from adjudge.training.pictures import new_figure, save_figure
-from adjudge.training.terminal import cell, ruled_table
+from adjudge.training.terminal import cell, right, ruled_table
 
 AGAINST: dict[Against, str] = {"base": "the base model's texts", "human": "people's texts"}
 
@@ -26,10 +26,8 @@ MEAN = "mean of aspects"
 
 def wins_table(results: Sequence[PolicyResult]) -> Table:
     """A line for each policy: how often it wins, and how it writes."""
-    table = _table()
     shown = [against for against in AGAINST if any(against in result.wins for result in results)]
-    for head in (*(f"wins over {against}" for against in shown), "score", "words", "ends by itself", "abstained"):
-        table.add_column(head, justify="right")
+    table = _table(*(f"wins over {against}" for against in shown), "score", "words", "ends by itself", "abstained")
     for result in results:
         table.add_row(
             _name(result),
@@ -47,11 +45,8 @@ def aspect_table(results: Sequence[PolicyResult]) -> Table:
 
     As Table 14 of EvolvR has them; the deviation of texts' own scores stands in `wins_table`.
     """
-    table = _table()
     names = list(dict.fromkeys(name for result in results for name in result.aspects))
-    for name in names:
-        table.add_column(Text(visible(name)), justify="right")
-    table.add_column(MEAN, justify="right")
+    table = _table(*(Text(visible(name)) for name in names), MEAN)
     for result in results:
         each = (result.aspects.get(name) for name in names)
         table.add_row(_name(result), *map(_spread, (*each, result.mean_of_aspects)))
@@ -127,10 +122,8 @@ def plot_wins(results: Sequence[PolicyResult], path: Path, title: str) -> None:
     save_figure(figure, path, title)
 
 
-def _table() -> Table:
-    table = ruled_table()
-    table.add_column("policy", overflow="fold")
-    return table
+def _table(*heads: str | Text) -> Table:
+    return ruled_table(Column("policy", overflow="fold"), *right(*heads))
 
 
 def _name(result: PolicyResult) -> Text:

@@ -12,10 +12,10 @@ from adjudge.engine.completion import Completion, FinishReason
 from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.face import EngineFace
 from adjudge.engine.models.adapters import read_adapter
-from adjudge.engine.models.sources import resolve
+from adjudge.engine.models.sources import resolve, tokenizer_named
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.text.prompt import Message, Prompt, Segment
-from adjudge.engine.text.tokenizer import well_formed
+from adjudge.engine.text.tokenizer import Tokenizer, well_formed
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges.asking import seed_of
 from adjudge.rewards.records.messages import text_of
@@ -75,10 +75,11 @@ def opening_of(row: Row, needed_by: str) -> Opening:
 
 
 def identity_of(policy: Policy, device: str, dtype: str) -> tuple[str, str | None, str]:
-    """Of model, adapter and number type; raises AdjudgeError for what is not there. No weights are read."""
+    """Of model and its tokens, adapter and number type; raises AdjudgeError for what is not there. Reads no weights."""
     number_type = str(choose_dtype(dtype, choose_device(device))).removeprefix("torch.")
     adapter = None if policy.adapter is None else read_adapter(policy.adapter).fingerprint
-    return resolve(policy.model).fingerprint, adapter, number_type
+    model = Tokenizer(tokenizer_named(policy.model)).fingerprint_of(resolve(policy.model).fingerprint)
+    return model, adapter, number_type
 
 
 class Writer:

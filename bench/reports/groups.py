@@ -11,7 +11,7 @@ from rich.text import Text
 
 from adjudge.bench.reports.length import LengthEffect, length_line, length_of_groups
 from adjudge.bench.reports.run_cost import RunCost
-from adjudge.bench.words import by_reason
+from adjudge.bench.words import abstentions
 from adjudge.engine.score import Reason
 from adjudge.rewards.records.group import Group, GroupVerdict
 from adjudge.rewards.visible import in_a_line, visible
@@ -61,7 +61,7 @@ def group_table(verdicts: Sequence[GroupVerdict]) -> Table:
             str(len(verdict.outcomes)),
             str(verdict.abstentions.total()),
             cell(best),
-            "" if best is None else f"{verdict.strengths[best]:+.2f}",
+            "" if best is None else f"{verdict.strengths[best]:+z.2f}",
             cell(over, ".2f"),
         )
     return table
@@ -69,11 +69,10 @@ def group_table(verdicts: Sequence[GroupVerdict]) -> Table:
 
 def group_lines(summary: GroupSummary) -> list[str]:
     """The run in a few plain sentences."""
-    reasons = by_reason(summary.abstained)
     cost = summary.cost
     lines = [
         f"{cost.model}: {counted(summary.groups, 'group')}, {counted(summary.pairs, 'pair')}",
-        f"abstained on {sum(summary.abstained.values())} of {summary.pairs}" + (f", {reasons}" if reasons else ""),
+        abstentions(summary.abstained, summary.pairs),
         f"length: {length_line(summary.length)}",
         *cost.lines(summary.pairs, "pair"),
     ]

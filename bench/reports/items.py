@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 
 import msgspec
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from adjudge.bench.reports.length import LengthEffect, length_line, length_of_items
 from adjudge.bench.reports.run_cost import RunCost
-from adjudge.bench.words import by_reason
+from adjudge.bench.words import abstentions
 from adjudge.engine.score import Reason
 from adjudge.rewards.records.verdict import Item, Verdict
 from adjudge.rewards.visible import in_a_line, visible
-from adjudge.training.terminal import counted, ruled_table
+from adjudge.training.terminal import counted, right, ruled_table
 
 MIN_ID, PART = 12, 8
 """Columns of the terminal for an id at least, and for a part."""
@@ -69,16 +69,14 @@ def item_table(verdicts: Sequence[Verdict], *, width: int) -> Table:
     """One line for each item; its parts have columns of their own where a terminal of `width` columns holds them."""
     names = list(dict.fromkeys(name for verdict in verdicts for name in verdict.breakdown))
     shown = names if MIN_ID + PART * (len(names) + 3) <= width else []
-    table = ruled_table()
-    table.add_column("item", overflow="fold", min_width=8)
-    for head in ("score", *map(_short, shown), "mass"):
-        table.add_column(Text(head), justify="right", no_wrap=True)
+    heads = right("score", *(Text(_short(name)) for name in shown), "mass", no_wrap=True)
+    table = ruled_table(Column("item", overflow="fold", min_width=8), *heads)
     for number, verdict in enumerate(verdicts, 1):
         parts = [verdict.breakdown.get(name) for name in shown]
         table.add_row(
             Text(in_a_line(verdict.id) or str(number)),
             Text(f"abstained:\n{verdict.abstained}", "yellow") if verdict.score is None else f"{verdict.score:z.2f}",
-            *("–" if part is None or part.score is None else f"{part.score:.1f}" for part in parts),
+            *("–" if part is None or part.score is None else f"{part.score:z.1f}" for part in parts),
             "–" if verdict.mass is None else f"{verdict.mass:.3f}",
         )
     return table
@@ -86,12 +84,11 @@ def item_table(verdicts: Sequence[Verdict], *, width: int) -> Table:
 
 def item_lines(summary: ItemSummary) -> list[str]:
     """The run in a few plain sentences: scores, abstentions, length, tokens, time."""
-    told = by_reason(summary.abstained)
     cost = summary.cost
     lines = [
         f"{cost.model}: {counted(summary.items, 'item')}",
         mean_line(summary),
-        f"abstained on {sum(summary.abstained.values())} of {summary.items}" + (f": {told}" if told else ""),
+        abstentions(summary.abstained, summary.items),
         f"texts shortened in {summary.truncated} of {summary.items}",
         f"length: {length_line(summary.length)}",
         *cost.lines(summary.items, "item"),
@@ -104,7 +101,7 @@ def mean_line(summary: ItemSummary) -> str:
     if summary.mean is None:
         return "no item has a score"
     spread = "" if summary.deviation is None else f", standard deviation {summary.deviation:.2f}"
-    return f"mean score {summary.mean:.2f}{spread}"
+    return f"mean score {summary.mean:z.2f}{spread}"
 
 
 def _short(name: str) -> str:

@@ -8,7 +8,7 @@ from statistics import fmean
 from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from adjudge.bench.reports.length import length_line
@@ -21,23 +21,22 @@ from adjudge.bench.reports.pair_summary import (
     position_bias,
     worth,
 )
-from adjudge.bench.words import by_reason, signed
+from adjudge.bench.words import abstentions, signed
 from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.records.verdict import AspectVerdict, PairVerdict
 from adjudge.rewards.visible import in_a_line, visible
-from adjudge.training.terminal import counted, ruled_table
+from adjudge.training.terminal import counted, right, ruled_table
 
 # On the terminal
 
 
 def summary_lines(summary: RunSummary) -> list[str]:
     """The run in a few plain sentences: agreement, position bias, abstentions, tokens, time."""
-    reasons = by_reason(summary.abstained)
     lines = [
         f"{summary.cost.model}: {counted(summary.pairs, 'pair')}, {counted(len(summary.aspects), 'aspect')}",
         agreement(summary),
         position_bias(summary),
-        f"abstained on {sum(summary.abstained.values())} of {summary.pairs}" + (f": {reasons}" if reasons else ""),
+        abstentions(summary.abstained, summary.pairs),
         f"texts shortened in {summary.truncated} of {summary.pairs}",
         f"length: {length_line(summary.length)}",
         *summary.cost.lines(summary.pairs, "pair"),
@@ -59,20 +58,18 @@ def pair_table(rows: Sequence[PairRow], summary: RunSummary, *, width: int) -> T
 
 def _table(rows: Sequence[PairRow], summary: RunSummary, each_aspect: bool) -> Table:
     intended = any(row.expected for row in rows)
-    table = ruled_table()
-    table.add_column("pair", overflow="fold", min_width=8)
-    table.add_column("better", no_wrap=True)
-    for head in ("p", *(map(_short, summary.aspects) if each_aspect else ["aspects"]), "bias", "mass"):
-        table.add_column(Text(head), justify="right", no_wrap=True)
-    if intended:
-        table.add_column("meant", no_wrap=True)
+    aspects = [Text(_short(name)) for name in summary.aspects] if each_aspect else ["aspects"]
+    heads = right("p", *aspects, "bias", "mass", no_wrap=True)
+    last = [Column("meant", no_wrap=True)] * intended
+    pair = Column("pair", overflow="fold", min_width=8)
+    table = ruled_table(pair, Column("better", no_wrap=True), *heads, *last)
     for number, row in enumerate(rows, 1):
         verdict = row.verdict
-        aspects = [verdict.aspects.get(name) for name in summary.aspects]
+        given = [verdict.aspects.get(name) for name in summary.aspects]
         table.add_row(
             Text(in_a_line(row.pair.id) or str(number)),
             *_preferred(row),
-            *(map(_scores, aspects) if each_aspect else [_wins(aspects)]),
+            *(map(_scores, given) if each_aspect else [_wins(given)]),
             "–" if verdict.bias is None else signed(verdict.bias),
             "–" if verdict.mass is None else f"{verdict.mass:.3f}",
             *([_meant(row)] if intended else []),

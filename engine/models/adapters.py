@@ -7,15 +7,17 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import torch
 
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported, reason
 from adjudge.engine.models.fingerprints import digest, file_sha256
 from adjudge.engine.models.quiet import quiet
 from adjudge.engine.models.reward_head import NAMES
+
+if TYPE_CHECKING:
+    import torch
 
 _log = logging.getLogger("adjudge")
 
@@ -137,6 +139,8 @@ def _alike(tensor: torch.Tensor, own: torch.Tensor | None) -> bool:
     if own is None or tensor.shape != own.shape:
         return False
     tensor = tensor.to(own.device)
+    import torch
+
     return torch.equal(tensor.to(own.dtype), own) or torch.equal(tensor, own.to(tensor.dtype))
 
 
@@ -221,6 +225,8 @@ def _take_reward_head(config: Any, weights: dict[str, torch.Tensor]) -> dict[str
     """Take out of an adapter the reward head saved with it, which stands beside the model; {} where there is none."""
     if not set(config.modules_to_save or ()) <= set(NAMES):
         return {}
+    import torch
+
     saved = {name: f"{PREFIX}{name}.weight" for name in NAMES}
     name = next((name for name in NAMES if weights.get(saved[name], torch.empty(0)).shape[:1] == (1,)), None)
     if name is None:

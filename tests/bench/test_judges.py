@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import csv
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from adjudge.bench.judges import TRIALS, agreement_of, bench_judges
 from adjudge.bench.samples import CREATIVE, draw, greetings_beside_good_ones, openmeva_groups
+from adjudge.engine import engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.records.group import GroupVerdict
@@ -112,6 +114,24 @@ def test_what_is_there_is_run_and_what_is_not_is_left_out(tmp_path: Path, capsys
     assert (row["judge"], row["verdicts"], row["model"]) == ("pairwise", "5", "dummy:tiny-llama")
     assert int(row["prompt_tokens"]) > 5 * int(row["tokens_computed"]) / 2 > 0
     assert row["measure"] == "accuracy" and row["compared"] == "4"
+
+
+def test_an_engine_is_let_go_before_the_next_takes_what_memory_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Watched(engine.Engine):
+        opened: ClassVar[list[weakref.ref[Watched]]] = []
+
+        def __init__(self, *args: Any, **named: Any) -> None:
+            assert [one() for one in self.opened] == [None] * len(self.opened)
+            super().__init__(*args, **named)
+            self.opened.append(weakref.ref(self))
+
+    monkeypatch.setattr(engine, "Engine", Watched)
+    write_lines(tmp_path / "autoj_pairs/pairs.jsonl", autoj(0))
+    write_lines(tmp_path / "hanna/stories.jsonl", {"prompt": "p", "story": "s", "ratings": {"Coherence": [3]}})
+    bench_judges(tmp_path, only=["pairwise", "pointwise"], output=None, **TINY)
+    assert len(Watched.opened) == 2
 
 
 @pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.judge)

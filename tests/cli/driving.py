@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.jsonl import write_lines
 
@@ -14,6 +15,11 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 TINY = ("--model", "dummy:tiny-llama")
 SHORT = ("--aspects", "coherence", "--orders", "ab", *TINY)
 PAIR = {"prompt": "Tell one.", "story_a": "A story.", "story_b": "Another."}
+
+
+def loaded(command: Any) -> Any:
+    """A command itself, of one that stands in a list and is imported when it is called."""
+    return command.make_context(command.name, [], resilient_parsing=True).command
 
 
 def write_pairs(path: Path, count: int) -> Path:

@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from adjudge.cli import app
+from tests.cli.driving import loaded
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -40,5 +41,5 @@ def test_a_command_of_the_docs_is_one_that_there_is(page: str, line: str, monkey
     name, words = "adjudge", shlex.split(line, comments=True)
     while hasattr(command, "commands"):  # a group of commands, of which the words name one
         assert words and words[0] in command.commands, f"{page}: {name} {words[:1]}"
-        name, command, words = words[0], command.commands[words[0]], words[1:]
+        name, command, words = words[0], loaded(command.commands[words[0]]), words[1:]
     command.make_context(name, words)  # raises for what it does not take; nothing is run

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from adjudge.cli import app
-from tests.cli.driving import Run
+from tests.cli.driving import Run, loaded
 
 
 def told(*command: str) -> str:
@@ -23,13 +23,17 @@ def told(*command: str) -> str:
     return " ".join(result.stdout.replace("│", " ").split())
 
 
-def commands(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+def commands(listed: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
     """A command by its words, and all under it."""
+    command = loaded(listed)
     yield path, command
     for name, below in getattr(command, "commands", {}).items():
+        SUMMARIES[*path, name] = below.help
         yield from commands(below, *path, name)
 
 
+SUMMARIES: dict[tuple[str, ...], str] = {}
+"""What lists of commands say of each."""
 COMMANDS = dict(commands(typer.main.get_command(app)))
 
 
@@ -43,6 +47,12 @@ def test_every_help_page_says_how_a_command_is_called_and_what_it_does(command: 
     assert page.startswith(" ".join(("Usage: adjudge", *command, "[OPTIONS]")))
     help = COMMANDS[command].help
     assert help and " ".join(help.split()[:3]) in page
+
+
+def test_a_list_of_commands_says_of_each_what_its_own_page_begins_with() -> None:
+    assert SUMMARIES.keys() == COMMANDS.keys() - {()}
+    for path, summary in SUMMARIES.items():
+        assert summary.split("\n\n")[0] == " ".join(COMMANDS[path].help.split("\n\n")[0].split()), path
 
 
 def test_help_says_what_holds_where_an_option_is_left_out() -> None:

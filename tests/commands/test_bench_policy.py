@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from adjudge.bench.policy import texts as policy_texts
 from adjudge.cli import app
-from adjudge.commands.source import Source
+from adjudge.commands.options.source import Source
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from adjudge.cli import app
-from adjudge.commands.source import Source
+from adjudge.commands.options.source import Source
 from adjudge.engine.absent import Card
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError

@@ -14,7 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from adjudge.cli import app
-from adjudge.commands.replay import replay_file
+from adjudge.commands.replay import replay
 from adjudge.engine import engine as engine_module
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
@@ -168,7 +168,7 @@ def test_pairs_that_were_never_asked_are_not_put_down_to_a_stopped_run(
     write_lines("other.jsonl", {**GROUPS[0], "responses": ["Never seen.", "Nor this."]})
     for rows, changes in ((Path("other.jsonl"), {}), (None, {"pairing": "all"}), (None, {"k": 4})):
         with pytest.raises(SystemExit):
-            replay_file(journal, None, rows=rows, number=None, changes=changes, report=None)
+            replay(journal, rows=rows, changes=changes)
         told = capsys.readouterr().err
         assert "it holds none on pairs that these groups and this pairing ask" in told and "stopped" not in told
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from adjudge.cli import app
-from adjudge.cli.train import train_sft
+from adjudge.commands.train_policies import train_sft
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.metrics import append_metrics, read_metrics

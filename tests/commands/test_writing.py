@@ -12,7 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from adjudge.cli import app
-from adjudge.commands.source import Source
+from adjudge.commands.options.source import Source
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from tests.engine.remote.peer import Peer, says

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adjudge.kernels import AnswerSpans, ByteTable, LabelSetError, RaggedError, SpanReason, answer_spans
-from adjudge.kernels.answer_form import FILLER
+from adjudge.kernels.answer_spans import FILLER
 
 FIELDS = ("offsets", "token", "start", "end", "label", "reason")
 NUMBERS = "47 4.5 4,5 4:30 4/5 4-5 4% 4th 11 0 04 -4 +4"  # none of them 1 to 10

@@ -82,7 +82,7 @@ def test_types_bounds_and_choices_are_told() -> None:
 
 
 def test_the_fields_of_judges_are_told_without_torch() -> None:
-    told = "import sys; from adjudge.commands.recipe_fields import print_fields; print_fields('direct')"
+    told = "import sys; from adjudge.commands.train_recipes import train_fields; train_fields('direct')"
     code = f"{told}; sys.exit(bool({{'torch', 'transformers', 'trl', 'scipy'}} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 

@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 from typer.testing import CliRunner
 
 from adjudge.cli import app
-from adjudge.commands.train import stoppable
+from adjudge.commands.runs.training_run import stoppable
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported
 from adjudge.engine.models.adapters import Base, check_base
 from adjudge.engine.models.sources import open_source, resolve

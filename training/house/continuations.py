@@ -10,11 +10,9 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from shutil import copytree
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-import torch
-from safetensors.torch import load_file, save_file
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.sources import ModelSource
@@ -24,6 +22,9 @@ from adjudge.rewards.records.rows import Row
 from adjudge.training.house.texts import FEWEST, beside_of, joined, story_of
 from adjudge.training.stages import Passed, Texts, Unusable, passed, sifted
 from adjudge.training.writing.passages import sentences
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 
@@ -64,6 +65,9 @@ def noisy(source: ModelSource, noise: float, seed: int) -> Iterator[str]:
     if not noise:
         yield source.path
         return
+    import torch
+    from safetensors.torch import load_file, save_file
+
     files = weight_files(source)
     with tempfile.TemporaryDirectory(prefix="adjudge-writer-") as made:
         folder = copytree(source.path, Path(made) / "model", ignore=lambda *_: [file.name for file in files])
@@ -128,6 +132,8 @@ def _told(place: int, prompt: str, noise: float, text: str) -> Continuation:
 
 def _with_noise(weight: torch.Tensor, noise: float, random: torch.Generator) -> torch.Tensor:
     """A matrix with noise on it; a vector (of a norm) as it is."""
+    import torch
+
     if weight.dim() < 2 or not weight.is_floating_point():
         return weight
     values = weight.float()

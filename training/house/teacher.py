@@ -70,7 +70,7 @@ def _judged(rows: Sequence[Marked], verdicts: Iterator[Verdict]) -> Iterator[tup
 
 def _gained(rows: Sequence[Marked], model: BareModel, journal: Journal) -> Iterator[tuple[int, Marked | Unusable]]:
     parts = [(one.text.prompt, *one.text.sentences) for one in rows]
-    keys = [content_key(gain_share=part, model=model.source.fingerprint, dtype=str(model.dtype)) for part in parts]
+    keys = [content_key(gain_share=part, model=model.fingerprint, dtype=str(model.dtype)) for part in parts]
 
     def ask(new: list[int]) -> Iterator[tuple[int, float | None]]:
         return ((number, model.gain(parts[place])) for number, place in enumerate(new))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -41,25 +42,15 @@ def dense(rewards: Tensor) -> Tensor:
     return (apart / (std + 1e-4)).view(-1)
 
 
-@pytest.mark.parametrize("groups", GROUPS)
-def test_group_by_group(groups: int, benchmark: BenchmarkFixture) -> None:
-    """A loop over groups."""
-    rewards = rewards_of(groups)
-    expected = group_advantages(rewards, group_size=SIZE).advantages
-    assert torch.allclose(benchmark(group_by_group, rewards), expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("groups", GROUPS)
-def test_dense(groups: int, benchmark: BenchmarkFixture) -> None:
-    """One grid of equal groups."""
-    rewards = rewards_of(groups)
-    expected = group_advantages(rewards, group_size=SIZE).advantages
-    assert torch.allclose(benchmark(dense, rewards), expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("groups", GROUPS)
-def test_ours(groups: int, benchmark: BenchmarkFixture) -> None:
+def ours(rewards: Tensor) -> Tensor:
     """The kernel."""
+    return group_advantages(rewards, group_size=SIZE).advantages
+
+
+@pytest.mark.parametrize("way", [group_by_group, dense, ours])
+@pytest.mark.parametrize("groups", GROUPS)
+def test_advantages(groups: int, way: Callable[[Tensor], Tensor], benchmark: BenchmarkFixture) -> None:
+    """Time one way, and compare it with another."""
     rewards = rewards_of(groups)
-    advantages = benchmark(group_advantages, rewards, group_size=SIZE).advantages
-    assert torch.allclose(advantages, group_by_group(rewards), rtol=1e-4, atol=1e-5)
+    expected = (group_by_group if way is ours else ours)(rewards)
+    assert torch.allclose(benchmark(way, rewards), expected, rtol=1e-4, atol=1e-5)

@@ -201,6 +201,15 @@ def test_equal_shares_are_as_sure_as_there_are_prompts_and_not_surer():
     assert cell.share.value == 1.0 and cell.share.interval == pytest.approx(wilson(8, 8))
 
 
+def test_a_label_that_few_prompts_have_has_no_interval_in_a_confusion_matrix_however_many_there_are():
+    for few in (1, 3):
+        human = [2.0] * few + [1.0] * 20
+        cells = agreement.confusion(human, human, range(len(human)), [1, 2])
+        table = {(cell.human, cell.judge): cell.share for cell in cells}
+        assert table[1, 1].interval == pytest.approx(wilson(20, 20)) and table[1, 1].clusters == 20
+        assert table[2, 2].value == 1.0 and table[2, 2].interval is None and table[2, 2].clusters == few
+
+
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0, 0.4, 0.1])
 def test_what_does_not_vary_and_is_no_share_has_no_interval_whatever_its_value(value: float):
     for found in (

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 
-from adjudge.bench.kernels.memory import PeakMemory
+from adjudge.bench.kernels import memory as measured
+from adjudge.bench.kernels.memory import PeakMemory, free_bytes
 from adjudge.kernels.linear import agreeing_rows, invariant_linear, prepacking_agrees
 from adjudge.kernels.prepacked_weights import keep_prepacked
 
@@ -28,3 +32,11 @@ def test_prepacked_weights_count_as_long_as_their_weight_lives() -> None:
         assert memory.alive == result.nbytes + size
         del weight
         assert memory.alive == result.nbytes
+
+
+@pytest.mark.parametrize(("spare", "free"), [(5, 5), (None, math.inf)])
+def test_memory_that_files_hold_for_now_is_free_and_what_nobody_knows_forbids_nothing(
+    spare: int | None, free: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured, "spare_memory", lambda: spare)
+    assert free_bytes(torch.device("cpu")) == free

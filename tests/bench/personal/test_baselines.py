@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from adjudge.bench.personal import baselines
-from adjudge.bench.personal.baselines import MatrixFactorisation, PriorChoice, ReviewerMean
+from adjudge.bench.personal.baselines import MatrixFactorisation, prior_choice, reviewer_mean
 from adjudge.bench.personal.perse import Rating
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.judges.aspects import PERSE, Aspect
+from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.records.verdict import Comparison, Item, Pair, Review
 
 REVIEWS = tuple(Review(f"Plot {n}.", "", score) for n, score in enumerate((9.0, 2.0, 7.0, 6.0)))
@@ -19,11 +19,11 @@ REVIEWS = tuple(Review(f"Plot {n}.", "", score) for n, score in enumerate((9.0, 
 def test_the_mean_is_that_of_the_last_k_scores() -> None:
     item = Item("", "New.", id="x", reviews=REVIEWS)
     for k, mean in ((1, 6.0), (2, 6.5), (3, 5.0), (4, 6.0), (5, 6.0)):
-        [verdict] = ReviewerMean(k).judge([item])
+        [verdict] = reviewer_mean([item], k)
         assert verdict.score == pytest.approx(mean, abs=1e-6) and verdict.breakdown["rating"].score == verdict.score
         assert (verdict.id, verdict.abstained) == ("x", None)
     for k, unread in ((0, item), (3, Item("", "New."))):
-        [verdict] = ReviewerMean(k).judge([unread])
+        [verdict] = reviewer_mean([unread], k)
         assert (verdict.score, verdict.abstained) == (None, "unsupported")
 
 
@@ -34,13 +34,13 @@ def test_the_latest_choice_on_an_aspect_is_chosen_again() -> None:
         Comparison("e", "f", "a", "surprise"),
     )
     aspects = [Aspect("ending", "?", 3.0), Aspect("surprise", "?")]
-    [verdict] = PriorChoice(aspects).compare([Pair("a", "b", id="x", reviews=reviews)])
+    [verdict] = prior_choice([Pair("a", "b", id="x", reviews=reviews)], aspects)
     assert {name: aspect.preference for name, aspect in verdict.aspects.items()} == {"ending": 0.0, "surprise": 1.0}
     assert verdict.preference == pytest.approx(0.25, abs=1e-6)
     assert (verdict.aspects["ending"].score_a, verdict.aspects["ending"].score_b) == (0.0, 1.0)
-    [verdict] = PriorChoice([*aspects, Aspect("wit", "?")]).compare([Pair("a", "b", reviews=reviews)])
+    [verdict] = prior_choice([Pair("a", "b", reviews=reviews)], [*aspects, Aspect("wit", "?")])
     assert (verdict.preference, verdict.abstained, verdict.aspects["wit"].abstained) == (None,) + ("unsupported",) * 2
-    [verdict] = PriorChoice(PERSE).compare([Pair("a", "b", reviews=(Comparison("c", "d", "b"),))])
+    [verdict] = prior_choice([Pair("a", "b", reviews=(Comparison("c", "d", "b"),))])
     assert verdict.preference == 0.0
 
 
@@ -83,7 +83,7 @@ def test_missing_scores_of_a_low_rank_matrix_are_found_and_those_of_an_unseen_re
     for row in range(30, 40):
         reviews = tuple(Review(f"p{column}", "", float(scores[row, column])) for column in range(5))
         items = [Item("", f"p{column}", reviews=reviews) for column in range(5, 30)]
-        for errors, verdicts in ((unseen, fitted.judge(items)), (by_mean, ReviewerMean(5).judge(items))):
+        for errors, verdicts in ((unseen, fitted.judge(items)), (by_mean, reviewer_mean(items, 5))):
             errors += [(verdict.score or 0.0) - scores[row, n] for n, verdict in enumerate(verdicts, 5)]
     assert np.sqrt(np.mean(np.square(unseen))) < 0.4 * np.sqrt(np.mean(np.square(by_mean)))
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from statistics import fmean, stdev
 
 import msgspec
 import pytest
 
-from adjudge.bench.personal.baselines import MatrixFactorisation, PriorChoice, ReviewerMean
+from adjudge.bench.personal.baselines import MatrixFactorisation, prior_choice, reviewer_mean
 from adjudge.bench.personal.perse import Rating
 from adjudge.bench.personal.personal import CORRELATIONS, StudyLine, choices_line, orders_line, rating_line
 from adjudge.engine.engine import Engine
@@ -42,21 +43,10 @@ CHOSEN = [
 ]
 
 
-class Says:
-    """Gives these scores."""
-
-    def __init__(self, scores: Sequence[float | None]) -> None:
-        self.scores = scores
-
-    def judge(self, items: Iterable[Item]) -> list[Verdict]:
-        return [
-            Verdict(item.id, score, {}, None, False, "", "") for item, score in zip(items, self.scores, strict=True)
-        ]
-
-
 def rated_by(scores: Sequence[float | None], human: Sequence[float]) -> StudyLine:
     rows = [msgspec.structs.replace(RATED[0], score=score) for score in human]
-    return rating_line("k", "x", 3, Says(scores), rows)
+    verdicts = [Verdict("", score, {}, None, False, "", "") for score in scores]
+    return rating_line("k", "x", 3, lambda items: verdicts, rows)
 
 
 def test_correlations_are_those_by_hand_over_what_was_not_abstained_from() -> None:
@@ -79,11 +69,11 @@ def test_a_correlation_that_is_not_defined_is_none(scores: list[float | None]) -
 def test_judge_and_baselines_stand_side_by_side(tiny: Engine) -> None:
     ratings = [Rating("bob", f"Old {n}.", 9 - n) for n in range(6)]
     raters = {
-        "k = 3": PersonalJudge(tiny, min_mass=0.0),
-        "no texts": PersonalJudge(tiny, texts=False, min_mass=0.0),
-        "mean": ReviewerMean(3),
-        "factors": MatrixFactorisation(ratings),
-        "unsure": PersonalJudge(tiny, min_mass=1.0),
+        "k = 3": PersonalJudge(tiny, min_mass=0.0).judge,
+        "no texts": PersonalJudge(tiny, texts=False, min_mass=0.0).judge,
+        "mean": reviewer_mean,
+        "factors": MatrixFactorisation(ratings).judge,
+        "unsure": PersonalJudge(tiny, min_mass=1.0).judge,
     }
     lines = [rating_line("k", name, 3, rater, RATED) for name, rater in raters.items()]
     assert [(line.who, line.count, line.abstained) for line in lines] == [
@@ -97,12 +87,14 @@ def test_judge_and_baselines_stand_side_by_side(tiny: Engine) -> None:
 def test_accuracy_is_by_aspect_and_an_even_preference_is_half_a_hit(tiny: Engine) -> None:
     even = [msgspec.structs.replace(row, pair=msgspec.structs.replace(row.pair, b=row.pair.a)) for row in CHOSEN]
     aspects = ("ending", "surprise")
-    prior = choices_line("baseline", "prior", 1, dict.fromkeys(aspects, PriorChoice(PERSE[2:])), even)
+    prior = choices_line("baseline", "prior", 1, dict.fromkeys(aspects, partial(prior_choice, aspects=PERSE[2:])), even)
     assert prior.measures == {"ending": 0.5, "surprise": 1.0, "average": 0.75}
     judge = PersonalPairJudge(tiny, PERSE, min_mass=0.0)
-    own = choices_line("k", "judge", 1, dict.fromkeys(aspects, judge), even)
+    own = choices_line("k", "judge", 1, dict.fromkeys(aspects, judge.compare), even)
     assert own.measures == dict.fromkeys((*aspects, "average"), 0.5) and (own.count, own.abstained) == (3, 0)
-    unsure = choices_line("k", "unsure", 1, dict.fromkeys(aspects, PersonalPairJudge(tiny, min_mass=1.0)), CHOSEN)
+    unsure = choices_line(
+        "k", "unsure", 1, dict.fromkeys(aspects, PersonalPairJudge(tiny, min_mass=1.0).compare), CHOSEN
+    )
     assert (unsure.count, unsure.abstained) == (0, 3) and set(unsure.measures.values()) == {None}
 
 

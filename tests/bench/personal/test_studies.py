@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from adjudge.bench.agreement.statistics import coefficients
-from adjudge.bench.personal.baselines import MatrixFactorisation, ReviewerMean
+from adjudge.bench.personal.baselines import MatrixFactorisation, reviewer_mean
 from adjudge.bench.personal.personal import StudyLine, orders_line, random_line
 from adjudge.bench.personal.studies import Plan, plan_of, sides_of, study, study_table, write_study
 from adjudge.engine.engine import Engine
@@ -56,7 +56,7 @@ def test_every_study_has_its_lines_and_the_baselines_are_those_by_hand(tiny: Eng
     assert lines["k judge, no texts", 3].tokens < lines["k judge", 3].tokens  # type: ignore[operator]
     human = [one.score for one in sides.asked if isinstance(one, RatingQuestion)]
     items = [one.item for one in sides.asked if isinstance(one, RatingQuestion)]
-    mean = [verdict.score or 0.0 for verdict in ReviewerMean(2).judge(items)]
+    mean = [verdict.score or 0.0 for verdict in reviewer_mean(items, 2)]
     assert lines["baseline reviewer mean", 2].measures["Pearson"] == pytest.approx(pearson(mean, human), abs=1e-6)
     assert lines["paper PerSE-13b", 3].measures == {"Pearson": 0.345, "Spearman": 0.368, "Kendall": 0.293}
 

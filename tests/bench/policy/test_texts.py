@@ -4,16 +4,19 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tokenizers import processors
+import torch
+from tokenizers import AddedToken, processors
 
 from adjudge.bench.policy.policies import Asked, Policy
-from adjudge.bench.policy.texts import Opening, Writer, Writing, opening_of
+from adjudge.bench.policy.texts import Opening, Writer, Writing, identity_of, opening_of
 from adjudge.engine.engine import Engine
 from adjudge.engine.models.dummy import tiny_tokenizer
+from adjudge.engine.models.sources import open_source, resolve
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.records.rows import Row
+from adjudge.training.bare_model import BareModel
 from adjudge.training.prompts import asked, read_by_policy
 from adjudge.training.recipe import Data
 
@@ -43,3 +46,15 @@ def test_without_chat_a_policy_reads_its_own_first_tokens_before_a_prompt_as_in_
         writer = Writer(Policy("p", "dummy:tiny-llama"), writing, journal, device="cpu", dtype="float32")
     begun = Tokenizer(tokenizer).prompt(writer._prompt(engine, Opening("one")))
     assert begun == (tokenizer.bos_token_id, *b"one") == tuple(tokenizer("one")["input_ids"])
+
+
+def test_texts_and_likelihoods_in_tokens_that_were_others_before_are_kept_apart(tmp_path: Path) -> None:
+    opened = open_source(resolve("dummy:tiny-llama"), dtype=torch.float32)
+    opened.tokenizer.backend_tokenizer.add_tokens([AddedToken("    ", special=False)])  # of an indented line
+    opened.model.save_pretrained(tmp_path)
+    opened.tokenizer.save_pretrained(tmp_path)
+    name = str(tmp_path)
+    asked_in = Engine(name, kv_cache_gb=0.05).fingerprint
+    assert asked_in != resolve(name).fingerprint
+    assert identity_of(Policy("p", name), "cpu", "float32") == (asked_in, None, "float32")
+    assert BareModel(name, "cpu", "float32").fingerprint == asked_in

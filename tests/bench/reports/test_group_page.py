@@ -65,5 +65,5 @@ def test_a_group_without_answers_and_no_groups_make_pages_too() -> None:
 
 def test_the_lines_count_pairs_abstentions_and_work() -> None:
     lines = group_lines(summarise_groups([row()], RunCost("tiny", 1.0, 10, 20)))
-    assert lines[:2] == ["tiny: 1 group, 4 pairs", "abstained on 1 of 4, 1 low_mass"]
+    assert lines[:2] == ["tiny: 1 group, 4 pairs", "abstained on 1 of 4: 1 low_mass"]
     assert lines[-2:] == ["computed 10 of 20 tokens asked for (1 in 2.0)", "1.0 s, 4.00 pairs/s"]

@@ -24,9 +24,9 @@ def verdict(name: str, *scores: float | None) -> Verdict:
 VERDICTS = [verdict("one", 1.0, 2.0, 3.0), verdict("cut", 4.0, 5.0, 3.0), verdict("\u202ebad", 2.0, None, 1.0)]
 
 
-def shown(width: int) -> str:
+def shown(width: int, *verdicts: Verdict) -> str:
     console = Console(width=width, record=True, file=StringIO())
-    console.print(item_table(VERDICTS, width=width))
+    console.print(item_table(verdicts or VERDICTS, width=width))
     return console.export_text()
 
 
@@ -56,3 +56,9 @@ def test_the_lines_count_scores_abstentions_and_work() -> None:
         "2.0 s, 1.00 items/s, 1 item remembered",
     ]
     assert item_lines(summarise_items(rows[2:], RunCost("m", 0.0, 0, 0)))[1] == "no item has a score"
+
+
+def test_a_score_that_rounds_to_nothing_has_no_minus() -> None:
+    least = verdict("least", -0.001)
+    assert shown(120, least).splitlines()[-2].split() == ["least", "0.00", "0.0", "0.500"]
+    assert item_lines(summarise_items([ItemRow(Item("p", "s"), least)], RunCost("m")))[1] == "mean score 0.00"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adjudge.commands.rows import rows_of
+from adjudge.commands.runs.rows import rows_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.records.row_files import read_rows
 from adjudge.rewards.records.rows import READ

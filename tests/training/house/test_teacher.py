@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,8 +12,8 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from adjudge.cli import app
-from adjudge.commands import teacher as command
-from adjudge.commands.source import Source
+from adjudge.commands import train_teacher as command
+from adjudge.commands.options.source import Source
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.sources import ModelSource, open_source, resolve
@@ -146,7 +145,7 @@ def scripted(tiny: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
     """The folders of the writers, each of which writes four sentences of its own, or two where it is asked for it."""
     opened: list[str] = []
 
-    def engine(folder: str, **_: Any) -> ScriptedEngine:
+    def engine(folder: str, _: Source) -> ScriptedEngine:
         opened.append(folder)
         mine = ScriptedEngine(
             tiny, lambda shown, before: "No. Never." if "silence" in shown else f"{STORY} It was {len(opened)} o'clock."
@@ -155,7 +154,7 @@ def scripted(tiny: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
         mine.sleep = lambda: None  # type: ignore[attr-defined]
         return mine
 
-    monkeypatch.setattr(command, "Engine", engine)
+    monkeypatch.setattr(command, "_engine", engine)
     yield opened
 
 

@@ -1,0 +1,129 @@
+"""`adjudge bench judges`, `probe` and `disturbances`: how good judges are, and how easily fooled."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adjudge.commands.options.files import Table
+from adjudge.commands.options.judges import of_judge
+from adjudge.commands.options.models import (
+    DEFAULT_JUDGE,
+    DEFAULT_MODEL,
+    Adapter,
+    Device,
+    Dtype,
+    JudgeModelHere,
+    Model,
+    usual_model,
+)
+from adjudge.commands.options.source import check_fit, check_judge
+from adjudge.commands.runs.output import check_table
+from adjudge.commands.runs.resumable import alone, keeping
+from adjudge.rewards.engines.specification import EngineSpec
+from adjudge.rewards.judges.kinds import Options
+from adjudge.rewards.judges.options import names_of
+
+PROBED = ("pointwise", "rubric", "tree", "principle", "debate", "scalar")
+"""The judges that probes are put to, besides those of one's own."""
+
+
+def bench_judges(
+    data: Annotated[Path, typer.Argument(help="The folder of data sets: autoj_pairs, hanna, openmeva_roc, ...")],
+    only: Annotated[str | None, typer.Option(help="Judges after commas (default: all).")] = None,
+    minutes: Annotated[float, typer.Option(help="A judge's run ends after about so long.", min=0.01)] = 10.0,
+    output: Table = None,
+    model: Model = DEFAULT_MODEL,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Run every judge over a sample of its public data set: verdicts, abstentions, tokens, agreement with people."""
+    from adjudge.bench.judges import bench_judges as run
+
+    check_table(output)
+    run(data, only=names_of(only), minutes=minutes, model=model, device=device, dtype=dtype, output=output)
+
+
+def bench_probe(
+    judge: Annotated[
+        str,
+        typer.Option(
+            help=f"Whose rewards: {', '.join(PROBED)}, or package.module:name for one of your own.", metavar="JUDGE"
+        ),
+    ] = "pointwise",
+    *,
+    options: Annotated[Options, of_judge("aspects", "rubric", "scheme", "principles", "language")],
+    model: JudgeModelHere = None,
+    adapter: Adapter = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Try to fool a judge: empty, repeated, copied and padded texts, and instructions to the judge inside texts.
+
+    Each probe is held against the plain text it was made from; the shipped canaries, of known order, come first.
+    """
+    from adjudge.bench.probes import bench_probe as run
+
+    check_judge(judge, PROBED, "items")
+    model = model or usual_model(DEFAULT_JUDGE, adapter)
+    check_fit(model, adapter, judge, options)
+    engine = EngineSpec(model, adapter=None if adapter is None else str(adapter), device=device, dtype=dtype)
+    run(judge, options, engine)
+
+
+def bench_disturbances(
+    stories: Annotated[
+        Path, typer.Argument(help="JSONL, JSON, CSV or Parquet of stories, or a folder of .txt and .md files.")
+    ],
+    text: Annotated[str, typer.Option(help="Column of the stories.")] = "story",
+    aspects: Annotated[str, typer.Option(help="As in `adjudge judge --aspects`.")] = "hanna",
+    kinds: Annotated[
+        str | None, typer.Option(help="Changes to make, after commas, such as drift,order,praise (default: all).")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Stories to judge (default: all).", min=2)] = None,
+    steps: Annotated[int, typer.Option(help="How many times each change is made.", min=1)] = 2,
+    sentences: Annotated[int, typer.Option(help="Judge the first so many of a story.", min=3)] = 12,
+    seed: Annotated[int, typer.Option(help="Another seed draws other stories and changes.")] = 0,
+    output: Table = None,
+    model: JudgeModelHere = None,
+    adapter: Adapter = None,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+) -> None:
+    """Tell whether a judge scores stories lower for being made worse, and texts that only try to buy a score.
+
+    With -o its verdicts are kept beside the table, in a journal; a run that was stopped goes on from there.
+
+    Each story is disturbed in some twenty ways (order, strange sentences, babble, forced endings, ...) and the two of
+    Tree of Writing that need no model, given a verdict beside it, and replaced by texts a policy may try: praise, the
+    prompt again, templates, other languages. Counted is how often the result scores below the story as it was.
+    """
+    from adjudge.bench.disturbances import bench_disturbances as run
+    from adjudge.bench.disturbances import journal_of
+
+    check_table(output, stories)
+    model = model or usual_model(DEFAULT_JUDGE, adapter)
+    check_fit(model, adapter, "pointwise", {"aspects": aspects})
+    with ExitStack() as held:
+        if output is not None:
+            book = journal_of(output)
+            held.enter_context(alone(book, mend="name another output with -o"))
+            held.enter_context(keeping(book, lambda: f"what was judged is in {book}", "run it again to go on"))
+        run(
+            stories,
+            model=model,
+            adapter=adapter,
+            aspects=aspects,
+            text=text,
+            kinds=kinds,
+            limit=limit,
+            steps=steps,
+            sentences=sentences,
+            seed=seed,
+            device=device,
+            dtype=dtype,
+            output=output,
+        )

@@ -1,0 +1,1 @@
+"""What runs of commands share: the rows they read, what they write and say, and how they are stopped and go on."""
