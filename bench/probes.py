@@ -11,7 +11,8 @@ from rich.table import Table
 from adjudge.bench.words import percent, signed
 from adjudge.rewards.engines.specification import EngineSpec, JudgeSource, JudgeSpec
 from adjudge.rewards.guards.canary import Canary, CanaryMeasurement, checked_canaries, measure_canaries
-from adjudge.rewards.guards.probes import PROBES, TOLERANCE, ProbeEffect, measure_probes
+from adjudge.rewards.guards.probe_texts import PROBES
+from adjudge.rewards.guards.probes import TOLERANCE, ProbeEffect, measure_probes
 from adjudge.rewards.judge_rewards.judge_reward import JudgeReward
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.words import count_words

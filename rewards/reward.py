@@ -51,6 +51,10 @@ class GroupReward(msgspec.Struct, frozen=True):
                     f"{name} has {len(column)} entries for {len(self.rewards)} rewards: give one for each"
                 )
 
+    def at(self, place: int) -> ResponseReward:
+        """What the response of that place got: its reward, or why it has none."""
+        return ResponseReward(self.rewards[place], self.abstained[place])
+
     @property
     def settled(self) -> Column:
         """The rewards to train on: none at all where fewer than two of two or more members have one."""
@@ -74,12 +78,10 @@ class ResponseReward(msgspec.Struct, frozen=True):
 
 def together(responses: Sequence[ResponseReward]) -> GroupReward:
     """The rewards of a group from those of its responses; what a response has no value for is None there."""
-    finite = [one.reward is not None and math.isfinite(as_float(one.reward)) for one in responses]
+    settled = [_settled(one.reward, one.abstained, "a response") for one in responses]
     return GroupReward(
-        rewards=tuple(one.reward if good else None for one, good in zip(responses, finite, strict=True)),
-        abstained=tuple(
-            None if good else one.abstained or _why(one.reward) for one, good in zip(responses, finite, strict=True)
-        ),
+        rewards=tuple(number for number, _ in settled),
+        abstained=tuple(reason for _, reason in settled),
         parts=_columns([one.parts for one in responses]),
         measures=_columns([one.measures for one in responses]),
     )
@@ -94,6 +96,8 @@ class Reward(ABC):
     name: str = "adjudge"
     metrics: Mapping[str, float] = MappingProxyType({})
     """What it keeps of itself for a trainer's log."""
+    reads_reference: bool = True
+    """Whether it may hold responses against their group's reference."""
 
     @abstractmethod
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
@@ -179,24 +183,23 @@ def _checked(reward: Any, group: Group, who: str) -> GroupReward:
             f"{place}: {len(reward.rewards)} rewards for {len(group.responses)} completions:"
             " give one for each, None to abstain"
         )
-    values = [_finite(value, place) for value in reward.rewards]
-    reasons = [
-        None if number is not None else said or _why(value)
-        for number, value, said in zip(values, reward.rewards, reward.abstained, strict=True)
-    ]
-    return msgspec.structs.replace(reward, rewards=tuple(values), abstained=tuple(reasons))
+    given = zip(reward.rewards, reward.abstained, strict=True)
+    settled = [_settled(value, said, place) for value, said in given]
+    numbers, reasons = (tuple(column) for column in zip(*settled, strict=True)) if settled else ((), ())
+    return msgspec.structs.replace(reward, rewards=numbers, abstained=reasons)
 
 
-def _finite(value: Any, place: str) -> float | None:
+def _settled(value: Any, said: Reason | None, place: str) -> tuple[float | None, Reason | None]:
+    """A number that trainers can hold, or the reason why there is none: what was said, or what the value tells."""
     if value is None:
-        return None
+        return None, said or "unsupported"
     if isinstance(value, (str, bytes)):
         raise AdjudgeError(f"{place}: a reward is {type(value).__name__}: give a number")
     try:
         number = as_float(value)
     except (TypeError, ValueError) as error:
         raise AdjudgeError(f"{place}: a reward is {type(value).__name__} ({reason(error)}): give a number") from error
-    return number if abs(number) <= LARGEST else None  # false for NaN too
+    return (number, None) if abs(number) <= LARGEST else (None, said or "non_finite")  # NaN is not within either
 
 
 def as_float(value: Any) -> float:
@@ -205,11 +208,6 @@ def as_float(value: Any) -> float:
         return float(value)
     except OverflowError:
         return math.inf
-
-
-def _why(value: Any) -> Reason:
-    """Why there is no number, where nobody says."""
-    return "unsupported" if value is None else "non_finite"
 
 
 def _columns(rows: Sequence[Mapping[str, float | None]]) -> dict[str, Column]:

@@ -10,7 +10,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.parts.gates import FormatReward
-from adjudge.rewards.records.rows import Row, number_of
+from adjudge.rewards.records.rows import Row, number_of, with_point
 from adjudge.training.recipe import AtOnce, Data, Optimiser, Positive, RowsRecipe, Whole
 
 NEEDED_BY = "supervised training"
@@ -30,7 +30,9 @@ class Select(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         value = row.columns.get(self.column)
         numbers = list(_numbers(number_of(value) if isinstance(value, str) else value))
         if not numbers:
-            raise AdjudgeError(f'{row.place}: "{self.column}" has no numbers (needed by [select])')
+            raise AdjudgeError(
+                f'{row.place}: "{self.column}" has no numbers (needed by [select]): give some{with_point(value)}'
+            )
         return math.fsum(numbers) / len(numbers) > self.above
 
 

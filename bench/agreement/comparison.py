@@ -17,7 +17,7 @@ from adjudge.bench.agreement.statistics import Cell
 from adjudge.bench.agreement.systems import system_level
 from adjudge.rewards import judges
 from adjudge.rewards.imported import is_own
-from adjudge.rewards.judges.ensemble_judge import EnsembleJudge
+from adjudge.rewards.judges.ensemble import EnsembleJudge
 from adjudge.rewards.judges.kinds import kind_of
 from adjudge.rewards.judges.own import own_class
 from adjudge.rewards.records.verdict import Verdict

@@ -53,14 +53,14 @@ def read_canaries(path: str | Path = SHIPPED) -> tuple[Canary, ...]:
     try:
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:
-        raise AdjudgeError(f"the canaries in {path} cannot be read: {reason(error)}") from error
+        raise AdjudgeError(f"the canaries in {path} cannot be read ({reason(error)}): name another file") from error
     canaries = []
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 canaries.append(msgspec.json.decode(line, type=Canary))
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise AdjudgeError(f"line {number} of {path} is no canary: {reason(error)}") from error
+                raise AdjudgeError(f"line {number} of {path} is no canary ({reason(error)}): mend it") from error
     return checked_canaries(canaries)
 
 

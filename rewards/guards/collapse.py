@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
 from adjudge.rewards.records.group import Group
@@ -52,11 +53,8 @@ class CollapseGuard(Guard):
     ) -> None:
         if isinstance(parts, str):
             raise AdjudgeError(f'the collapse guard\'s parts are "{parts}": give a list of names')
-        if bins < 2 or window < 1 or enough < 2:
-            raise AdjudgeError(
-                f"the collapse guard has {bins} bins, a window of {window} groups and takes {enough} scores as enough:"
-                " give at least 2, 1 and 2"
-            )
+        at_least(1, **{"the collapse guard's window": window})
+        at_least(2, **{"the collapse guard's bins": bins, "the collapse guard's enough": enough})
         self.parts = tuple(parts)
         self.bins = bins
         self.enough = enough

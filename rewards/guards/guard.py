@@ -6,10 +6,12 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any, ClassVar, TypeGuard
 
 import msgspec
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward, Reward
@@ -97,8 +99,8 @@ def finite(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 
-def checked_limit(name: str, value: float) -> float:
-    """The limit; raises AdjudgeError for NaN, which nothing is above."""
-    if math.isnan(value):
-        raise AdjudgeError(f"{name} is NaN: give a number, or infinity for no limit")
+def checked_limit(name: str, value: Any) -> Any:
+    """The limit; raises AdjudgeError for what is no number, and NaN, which nothing is above."""
+    if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
+        raise AdjudgeError(f"{name} is {shown(value)}: give a number, or infinity for no limit")
     return value

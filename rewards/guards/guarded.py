@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import Lock
 from typing import Any, TypeVar
@@ -137,20 +137,16 @@ class Guarded(Layer):
 
         A guard that the state does not tell of stays as it is, with a warning.
         """
-        memories = [(guard, guard.recalled(known)) for guard, known in self._known(state)]
+        known = [guard for guard in self.guards if guard.name in state.guards]
+        memories = [(guard, guard.recalled(state.guards[guard.name])) for guard in known]
+        if unknown := [guard.name for guard in self.guards if guard not in known and guard.remembers]:
+            log.warning("nothing is known of the guard %s: it stays as it is", ", ".join(unknown))
         for guard, memory in memories:
             for name, value in memory.items():
                 setattr(guard, name, value)
         self.step, self._due, self.failed, self.over = state.step, state.due, state.failed, frozenset(state.over)
         self._probed.clear()
         self._short.clear()
-
-    def _known(self, state: GuardedState) -> Iterator[tuple[Guard, dict[str, Any]]]:
-        for guard in self.guards:
-            if guard.name in state.guards:
-                yield guard, state.guards[guard.name]
-            elif guard.remembers:
-                log.warning("nothing is known of the guard %s: it stays as it is", guard.name)
 
     @property
     def has_probes(self) -> bool:

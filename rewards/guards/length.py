@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.checking import at_least
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
 from adjudge.rewards.guards.length_trend import LengthTrend, Points, length_trend
 from adjudge.rewards.parts.combining import OF_THE_TEXT
@@ -53,11 +53,8 @@ class LengthGuard(Guard):
     measures = ("slope", "low", "high", "correlation", "grip")
 
     def __init__(self, *, limit: float = 0.3, window: int = 64, enough: int = 64) -> None:
-        if window < 1 or enough < 2:
-            raise AdjudgeError(
-                f"the length guard has a window of {window} groups and takes {enough} rewards as enough: give at least"
-                " 1 and 2"
-            )
+        at_least(1, **{"the length guard's window": window})
+        at_least(2, **{"the length guard's enough": enough})
         self.enough = enough
         self.limits = {"grip": checked_limit("the length guard's limit", limit)}
         self.groups: deque[Points] = deque(maxlen=window)

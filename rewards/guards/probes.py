@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev, stdev
 from typing import Any
 
@@ -11,10 +11,9 @@ import msgspec
 from scipy.special import stdtrit
 
 from adjudge.rewards.guards.canary import Canary, checked_canaries
-from adjudge.rewards.guards.degenerate import degenerate_texts
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
-from adjudge.rewards.guards.injections import injected_texts
 from adjudge.rewards.guards.length_trend import ALIKE
+from adjudge.rewards.guards.probe_texts import PROBES, Texts
 from adjudge.rewards.reward import Reward
 
 REFERENCE_COPIED = "reference_copied"
@@ -22,12 +21,6 @@ REFERENCE_COPIED = "reference_copied"
 
 TOLERANCE = 0.25
 """How far a probe may rise, in spreads of the rewards of ordinary texts."""
-
-Texts = Callable[[Canary, Canary], Mapping[str, str]]
-"""Probes by name, written from a canary and another."""
-
-PROBES: dict[str, Texts] = {"degenerate": degenerate_texts, "injection": injected_texts}
-"""All the probes there are, by the guard that asks them."""
 
 
 class ProbeEffect(msgspec.Struct, frozen=True):
@@ -60,9 +53,12 @@ def measure_probes(reward: Reward, canaries: Sequence[Canary], texts: Texts) -> 
     """The effect of each probe: every canary's three texts are scored in one group with the probes written from it.
 
     The spread is the standard deviation of the rewards of the canaries' own texts, since probes that are rightly
-    punished would widen it; only where those are all alike it is that of all the rewards.
+    punished would widen it; only where those are all alike it is that of all the rewards. A reward that reads no
+    reference is shown no copy of one.
     """
-    probes = [texts(canary, _other(canaries, place)) for place, canary in enumerate(canaries)]
+    probes = [dict(texts(canary, _other(canaries, place))) for place, canary in enumerate(canaries)]
+    for probe in () if reward.reads_reference else probes:
+        probe.pop(REFERENCE_COPIED, None)
     groups = [
         canary.group((*canary.texts, *probe.values()), f"probe-{place}")
         for place, (canary, probe) in enumerate(zip(canaries, probes, strict=True))

@@ -81,7 +81,7 @@ class JudgeRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_o
             try:
                 rows.append(Row(name, encodable(columns)))
             except RecursionError as error:
-                raise HttpError(400, f"{name} is nested too deeply", param=name) from error
+                raise HttpError(400, f"{name} is nested too deeply: make it flatter", param=name) from error
         return rows
 
     @property
@@ -148,16 +148,16 @@ class RewardRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_
         queries, prompts, labels = self.query or [], self.prompts or [], self.labels or []
         for name, texts in (("prompts", prompts), ("labels", labels)):
             if len(texts) != len(queries):
-                raise HttpError(400, f"{name} has {len(texts)} texts for {len(queries)} in query", param=name)
+                raise HttpError(400, f"{name} has {len(texts)} texts for {len(queries)}: give one each", param=name)
         found: list[Pair] = []
         for place, (query, prompt, label) in enumerate(zip(queries, prompts, labels, strict=True)):
             response = response_of(query, prompt, ends)
             if response is None:
                 field = f"query[{place}]"
-                raise HttpError(400, f"{field} does not hold prompts[{place}]", param=field)
+                raise HttpError(400, f"{field} does not hold prompts[{place}]: give both in one text", param=field)
             if not label:
                 field = f"labels[{place}]"
-                raise HttpError(400, f"{field} is empty: a completion is compared with its reference", param=field)
+                raise HttpError(400, f"{field} is empty: give the reference", param=field)
             found.append(Pair(response, label, prompt))
         return found
 

@@ -59,11 +59,12 @@ class JudgeReward(Judged):
         super().__init__(judge, reference, name)
         if reference is None and self.source.of_pairs:
             self.reference = StaticReference()
+        self.reads_reference = self.source.of_pairs or self.source.kind in (None, "tree")
         self.scale = scale
         if scale not in get_args(Scale):
             raise AdjudgeError(f'scale is "{scale}": choose {", ".join(get_args(Scale))}')
         if scale == "decision" and self.source.kind not in DECIDING:
-            raise AdjudgeError(f'scale "decision" is for judges that decide: {", ".join(DECIDING)}')
+            raise AdjudgeError(f'scale "decision" is for judges that decide: choose {", ".join(DECIDING)}')
         known = None if self.source.of_pairs else self.source.known
         if known is not None and (scale == "unit" or known.range is not None):
             _range(known)
@@ -150,9 +151,9 @@ def _range(judge: Judge[Any, Any] | type[Judge[Any, Any]]) -> tuple[float, float
 def _check_rubric(rubric: Rubric | None, scheme: str | None, scale: Scale, place: str) -> None:
     """Raises AdjudgeError for a rubric that says nothing on this scale."""
     if scale == "decision" and (rubric is None or rubric.threshold is None):
-        raise AdjudgeError(f'{place}: the rubric has no threshold, which scale "decision" needs')
+        raise AdjudgeError(f'{place}: scale "decision" needs a threshold: give the rubric one')
     scales = set() if rubric is None else {(v[0], v[-1]) for v in map(rubric.values, rubric.criteria) if v}
     if scale == "own" and len(scales) > 1:
         raise AdjudgeError(f'{place}: the criteria have scales of their own, and so no mean: choose scale "unit"')
     if scheme == "binary":
-        raise AdjudgeError(f'scale "{scale}" is for rubrics whose criteria have a scale: not for scheme binary')
+        raise AdjudgeError(f'scale "{scale}" needs criteria with a scale, not scheme binary: choose scale "unit"')

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast, get_args
 
 import msgspec
@@ -73,7 +73,7 @@ class StaticReference(Reference):
                 " a base model write it (DynamicReference)"
             )
         if not isinstance(text, str):
-            raise AdjudgeError(f'{place}: "{self.column}" is {type(text).__name__}, not a text')
+            raise AdjudgeError(f'{place}: "{self.column}" is {type(text).__name__}: write it as text')
         return text
 
 
@@ -148,8 +148,8 @@ class DynamicReference(Reference):
             for key, group in zip(keys, groups, strict=True)
             if key not in self.known and group.responses  # nobody needs the reference of a group that is empty
         }
-        if journal is not None:
-            self._remember(journal, unknown)
+        if journal is not None:  # which has texts, and why others could not be written
+            self.known |= {key: _kept(journal, raw) for key, raw in journal.get(unknown).items()}
         reasons = self._write({key: group for key, group in unknown.items() if key not in self.known}, journal, each)
         return [self.known.get(key) or Referenced(None, reasons.get(key)) for key in keys]
 
@@ -169,11 +169,6 @@ class DynamicReference(Reference):
             attempts=self.attempts,
             **asked,
         )
-
-    def _remember(self, journal: Journal, keys: Iterable[str]) -> None:
-        """Take what the journal has: texts, and why others could not be written."""
-        for key, raw in journal.get(keys).items():
-            self.known[key] = _kept(journal, raw)
 
     def _keep(self, key: str, found: Referenced, journal: Journal | None) -> None:
         if journal is not None:  # another process may have been first

@@ -11,37 +11,21 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import HANNA, Aspect
 from adjudge.rewards.judges.preference import sigmoid
 
-_BY_NAME = {aspect.name: aspect for aspect in HANNA}
+
+def _weighed(**alpha: float) -> tuple[Aspect, ...]:
+    """HANNA's aspects of these names with these weights."""
+    known = {aspect.name: aspect for aspect in HANNA}
+    return tuple(msgspec.structs.replace(known[name], weight=weight) for name, weight in alpha.items())
+
 
 STORY_ASPECTS: tuple[Aspect, ...] = (
     Aspect("creativity", "How original is the story: its idea, its images, the turns it takes?", 5.0),
-    *(
-        msgspec.structs.replace(_BY_NAME[name], weight=weight)
-        for name, weight in (
-            ("coherence", 3.0),
-            ("relevance", 1.0),
-            ("complexity", 3.0),
-            ("surprise", 1.0),
-            ("engagement", 1.0),
-        )
-    ),
+    *_weighed(coherence=3.0, relevance=1.0, complexity=3.0, surprise=1.0, engagement=1.0),
 )
 """What the reward looks at, with the paper's α as weights. HANNA has no creativity: that aspect is ours."""
 
-RELEASED_ALPHA: dict[str, float] = {
-    "relevance": 5.0,
-    "coherence": 3.0,
-    "empathy": 1.0,
-    "surprise": 3.0,
-    "engagement": 1.0,
-    "complexity": 1.0,
-}
-"""The aspect weights of the authors' released code, which are not the paper's; they sum to 14."""
-
-RELEASED_ASPECTS = tuple(
-    msgspec.structs.replace(_BY_NAME[name], weight=weight) for name, weight in RELEASED_ALPHA.items()
-)
-"""HANNA's aspects with those weights."""
+RELEASED_ASPECTS = _weighed(relevance=5.0, coherence=3.0, empathy=1.0, surprise=3.0, engagement=1.0, complexity=1.0)
+"""With the weights of the authors' released code, which are not the paper's; they sum to 14."""
 
 BEST, WORST = 5.0, 1.0
 """The ends of the scale that aspects are scored on."""
@@ -71,15 +55,14 @@ RELEASED_WEIGHTS = ComponentWeights(advantage=0.8, absolute=0.1, length=0.1)
 """Those of the released code, where what is relative to the reference weighs most."""
 
 
-def weighted_sum(scores: Mapping[str, float], alpha: Mapping[str, float]) -> float:
-    """Σ α_k y_k over the aspects of `alpha`, all of which must have a score."""
-    return math.fsum(weight * scores[name] for name, weight in alpha.items())
+def weighted_sum(scores: Mapping[str, float], aspects: Sequence[Aspect]) -> float:
+    """Σ α_k y_k over the aspects, all of which must have a score."""
+    return math.fsum(aspect.weight * scores[aspect.name] for aspect in aspects)
 
 
 def weighted_mean_of(scores: Mapping[str, float], aspects: Sequence[Aspect]) -> float:
     """Σ α_k y_k / Σ α_k over the aspects."""
-    alpha = {aspect.name: aspect.weight for aspect in aspects}
-    return weighted_sum(scores, alpha) / math.fsum(alpha.values())
+    return weighted_sum(scores, aspects) / math.fsum(aspect.weight for aspect in aspects)
 
 
 def published_parts(
@@ -90,8 +73,7 @@ def published_parts(
     Their flaw: the sums are not normalised, so that with the paper's α they reach 56 and 70 and the length's 0.1 is
     lost beside them. `mended_parts` has each in units of its own range.
     """
-    alpha = {aspect.name: aspect.weight for aspect in aspects}
-    mine, theirs = weighted_sum(scores, alpha), weighted_sum(reference, alpha)
+    mine, theirs = weighted_sum(scores, aspects), weighted_sum(reference, aspects)
     return mine - theirs, mine
 
 

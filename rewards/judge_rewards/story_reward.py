@@ -81,7 +81,8 @@ class StoryReward(Judged):
             raise AdjudgeError(f'form is "{form}": choose {", ".join(get_args(Form))}')
         self.form = form
         self.parts, own_aspects, own_weights = FORMS[form]
-        self.aspects = tuple(aspect for aspect in checked_aspects(aspects or own_aspects) if aspect.weight > 0)
+        chosen = checked_aspects(own_aspects if aspects is None else aspects)
+        self.aspects = tuple(aspect for aspect in chosen if aspect.weight > 0)
         if isinstance(judge, JudgeSpec):
             judge = judge.of_pairs
         if isinstance(judge, JudgeSpec) and JudgeSource(judge).kind in JUDGES and "aspects" not in judge.options:

@@ -118,9 +118,8 @@ class Reasoned(Asking):
     A later score is conditioned on those before it as they were written. A text that does not hold its scores as `form`
     wants them is written again with another seed, `attempts` times in all (at temperature 0, where it would be the same
     text again, once), then the question abstains with "unparsable". `n` analyses of a question are averaged, those with
-    a label mass of `min_mass` or more. Seeds are
-    drawn from `seed` and the prompt's text, so that equal questions get equal answers in whatever company.
-    Raises AdjudgeError for settings that make no sense.
+    a label mass of `min_mass` or more. Seeds are drawn from `seed` and the prompt's text, so that equal questions get
+    equal answers in whatever company. Raises AdjudgeError for settings that make no sense.
     """
 
     mode: Mode = "reasoned"
@@ -240,8 +239,7 @@ def _spread(scores: Sequence[Score], min_mass: float) -> float | None:
 def _mean_score(scores: Sequence[Score], labels: Labels, min_mass: float) -> Score:
     """The mean distribution, and mean mass, of the scores that count; the first one's reason where none was read.
 
-    What another run may answer is the reason of them all: it
-    would read more, and another mean.
+    What another run may answer is the reason of them all: it would read more, and another mean.
     """
     if (passing := next((score for score in scores if score.reason in UNKEPT), None)) is not None:
         return passing

@@ -5,13 +5,16 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any, TypeAlias
 
 import msgspec
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.text.tokenizer import well_formed
+from adjudge.rewards.records.verdict import check_texts
 
 HEAVIEST = 1e6
 """Weight of an aspect: sums of scores stay finite."""
@@ -113,6 +116,8 @@ def aspects_of(given: Aspects, preferred: Sequence[Aspect] = ()) -> tuple[Aspect
         return checked_aspects([_aspect(given)])
     if isinstance(given, Aspect):
         return checked_aspects([given])
+    if not isinstance(given, Iterable):
+        raise AdjudgeError(f"aspects is {shown(given)}: give names, {{name: meaning}}, or a list of Aspect objects")
     each = [aspects_of(part, preferred) if isinstance(part, str | Mapping) else (part,) for part in given]
     return checked_aspects([aspect for some in each for aspect in some])
 
@@ -177,6 +182,11 @@ def checked_aspects(aspects: Sequence[Aspect]) -> tuple[Aspect, ...]:
         raise AdjudgeError("no aspects given: choose hanna, storyer, perse, or names separated by commas")
     if other := next((one for one in aspects if not isinstance(one, Aspect)), None):
         raise AdjudgeError(f"{str(other)[:40]!r} is no aspect: give names, or Aspect objects")
+    for one in aspects:
+        check_texts("an aspect", {"name": one.name, "definition": one.definition})
+        weight: Any = one.weight
+        if isinstance(weight, bool) or not isinstance(weight, Real):
+            raise AdjudgeError(f'the weight of the aspect "{one.name}" is {shown(weight)}: give a number')
     aspects = [
         msgspec.structs.replace(one, name=well_formed(one.name), definition=well_formed(one.definition))
         for one in aspects
@@ -184,8 +194,8 @@ def checked_aspects(aspects: Sequence[Aspect]) -> tuple[Aspect, ...]:
     if slash := next((aspect.name for aspect in aspects if "/" in aspect.name), None):
         raise AdjudgeError(f'the aspect "{slash}" has a slash in its name, which parts of parts have: give it another')
     if star := next((aspect for aspect in aspects if "*" in aspect.name), None):
-        name, weight = (part.strip() for part in star.name.split("*", 1))
-        mend = f'{{"name": "{name}", "definition": …, "weight": {weight or 2}}}'
+        name, heavy = (part.strip() for part in star.name.split("*", 1))
+        mend = f'{{"name": "{name}", "definition": …, "weight": {heavy or 2}}}'
         raise AdjudgeError(f'the aspect "{star.name}" has a * in its name, which is no weight here: give {mend}')
     if blank := next((aspect for aspect in aspects if not aspect.name.strip() or not aspect.definition.strip()), None):
         raise AdjudgeError(f'the aspect "{blank.name}" wants a name and a meaning: say in a sentence what it asks')

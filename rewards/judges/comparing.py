@@ -11,7 +11,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.engine.score import UNKEPT, Reason, Score
+from adjudge.engine.score import Score
 from adjudge.rewards.judges.asking import Answer
 from adjudge.rewards.judges.aspects import Aspect, Aspects, aspects_of
 from adjudge.rewards.judges.judge import WINDOW, AskingJudge, How
@@ -96,16 +96,6 @@ class ComparingJudge(AskingJudge[Pair, PairVerdict]):
         shown = [((answer.spreads or ()) * 2)[:2] for answer in answers]
         a, b = zip(*(spreads[::-1] if place else spreads for place, spreads in enumerate(shown)), strict=True)
         return _root_mean_square(a), _root_mean_square(b)
-
-    def _weakest(self, scores: Sequence[Score]) -> tuple[float | None, Reason | None]:
-        """The least label mass of an aspect's scores, and why they are no verdict if they are none.
-
-        Of several reasons one that another run may not have: what was cut short must not be kept as what it came to.
-        """
-        mass = min((score.mass for score in scores if score.mass is not None), default=None)
-        reasons = sorted((score.reason for score in scores if score.reason), key=lambda reason: reason not in UNKEPT)
-        reason = next(iter(reasons), None)
-        return mass, "low_mass" if reason is None and mass is not None and mass < self.min_mass else reason
 
 
 def _root_mean_square(values: Sequence[float | None]) -> Spread:

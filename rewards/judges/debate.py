@@ -15,7 +15,7 @@ from adjudge.engine.face import EngineFace
 from adjudge.engine.score import PASSING
 from adjudge.engine.text.prompt import Prompt
 from adjudge.rewards.judges.asking import SAMPLING, Answer, Question, checked_sampling
-from adjudge.rewards.judges.judge import How, PromptedJudge, part_of
+from adjudge.rewards.judges.judge import How, PromptedJudge
 from adjudge.rewards.judges.principle import GOOD
 from adjudge.rewards.judges.retrieval import EngineEmbedder, Index, Retrieved
 from adjudge.rewards.judges.statements import Statement, Statements
@@ -72,8 +72,11 @@ class DebateJudge(PromptedJudge[Item, Verdict]):
         super().__init__(engine, **how)
         self.statements = Statements(engine, sampling, attempts=how.get("attempts", 3), seed=how.get("seed", 0))
         self.agents = agents_without(without)
-        self.k = checked_retrieved(k)
-        self.override = checked_override(override)
+        if not (is_number(k, Integral) and k >= 1):
+            raise AdjudgeError(f'k is {shown(k)}: give at least 1, or leave out "retrieval"')
+        if not (is_number(override, Real) and 0.5 <= override <= 1):
+            raise AdjudgeError(f"override is {shown(override)}: give a probability from 0.5 to 1")
+        self.k, self.override = k, override
         if "retrieval" not in self.agents or not examples:
             self.index = None
         elif isinstance(examples, Index):
@@ -129,7 +132,7 @@ class DebateJudge(PromptedJudge[Item, Verdict]):
         if "judge" not in self.agents:
             return
         for key, answer in self._ask("judge", debates, held):
-            part = part_of(answer, self.min_mass, weight=0.0)
+            part = self._part(answer, weight=0.0)
             if debates[key].rule("judge", held, part, answer, decides="reflect" not in self.agents):
                 yield key
 
@@ -138,7 +141,7 @@ class DebateJudge(PromptedJudge[Item, Verdict]):
         if "reflect" not in self.agents:
             return
         for key, answer in self._ask("reflect", debates, held):
-            debate, part = debates[key], part_of(answer, self.min_mass, weight=0.0)
+            debate, part = debates[key], self._part(answer, weight=0.0)
             against = debate.against(part)
             overrides = against is None or against >= self.override
             if debate.rule("reflect", held, part, answer, decides=overrides):
@@ -228,20 +231,6 @@ def _reasons(analyses: Sequence[str], ruling: str) -> str:
     """The first of several analyses that wrote that ruling: another one's reasons would speak for the other ruling."""
     written = ((text, _WRITTEN.fullmatch(text)) for text in analyses)
     return next((text for text, found in written if found and found[1] == ruling), analyses[0])
-
-
-def checked_retrieved(k: int) -> int:
-    """How many examples are shown; raises AdjudgeError for none."""
-    if not (is_number(k, Integral) and k >= 1):
-        raise AdjudgeError(f'k is {shown(k)}: give at least 1, or leave out "retrieval"')
-    return k
-
-
-def checked_override(probability: float) -> float:
-    """How sure a review must be to override a ruling; raises AdjudgeError for less than even."""
-    if not (is_number(probability, Real) and 0.5 <= probability <= 1):
-        raise AdjudgeError(f"override is {shown(probability)}: give a probability from 0.5 to 1")
-    return probability
 
 
 def agents_without(names: Sequence[str]) -> tuple[Agent, ...]:

@@ -18,9 +18,8 @@ from adjudge.engine.errors import AdjudgeError, CallTooLarge
 from adjudge.engine.face import EngineFace, checked_engine
 from adjudge.engine.models.aliases import is_flowing
 from adjudge.engine.sampling import Sampling
-from adjudge.engine.score import LEAST_MASS, UNKEPT, Reason
+from adjudge.engine.score import LEAST_MASS, UNKEPT, Reason, Score
 from adjudge.engine.text.prompt import Cut, Prompt, checked_cut
-from adjudge.engine.text.tokenizer import well_formed
 from adjudge.engine.text.written_scores import AnswerFormat
 from adjudge.rewards.journal import Journal, content_key
 from adjudge.rewards.judges import template
@@ -113,7 +112,7 @@ class Judge(ABC, Generic[Subject, Ruling]):
     def _together(self, chunk: Sequence[Subject]) -> Iterator[Ruling]:
         """Verdicts in order on subjects that are in the engine at one time."""
         keys = [self.key(subject) for subject in chunk]
-        known = self._remembered(keys)
+        known = {} if self.journal is None else {key: self._read(raw) for key, raw in self.journal.get(keys).items()}
         judged = self._judge({key: subject for key, subject in zip(keys, chunk, strict=True) if key not in known})
         for key, subject in zip(keys, chunk, strict=True):
             while key not in known:
@@ -130,18 +129,21 @@ class Judge(ABC, Generic[Subject, Ruling]):
     def _judge(self, subjects: Mapping[str, Subject]) -> Iterator[Ruling | Concluded[Ruling]]:
         """A verdict for each of the subjects, given by their keys, in any order; with answers that are to be kept."""
 
-    def _remembered(self, keys: Sequence[str]) -> dict[str, Ruling]:
-        return {} if self.journal is None else {key: self._read(raw) for key, raw in self.journal.get(keys).items()}
-
     def _kept(self, found: Ruling | Concluded[Ruling]) -> Ruling:
         """The verdict as the journal has it, kept there with what it rests on if it lasts.
 
         That may be another's: of processes that share a journal the first one's stays, and all go by it.
         """
         verdict, answers, questions = found if isinstance(found, Concluded) else (found, None, {})
+        verdict = self._signed(verdict)
         if self.journal is None or not lasts(verdict):
             return verdict
         return self._read(self.journal.put(verdict.key, msgspec.json.encode(verdict), answers, questions))
+
+    def _signed(self, verdict: Ruling) -> Ruling:
+        """The verdict with the adapter that it was judged with, where there was one."""
+        adapter = getattr(getattr(self, "engine", None), "adapter", None)
+        return msgspec.structs.replace(verdict, adapter=adapter) if adapter else verdict
 
     def _read(self, kept: bytes) -> Ruling:
         assert self.journal is not None
@@ -253,6 +255,25 @@ class PromptedJudge(Judge[Subject, Ruling]):
         messages, answer = self.template.render(data=data, cut=self.cut, **how, **trusted)
         return self.engine.chat(messages, answer)
 
+    def _part(self, answer: Answer, weight: float = 1.0) -> Part:
+        """A part that rests on an answer of one score: its expected value, or why there is none."""
+        [score] = answer.scores
+        if reason := self._weakest([score])[1]:
+            return Part(None, weight, mass=score.mass, abstained=reason)
+        [spread] = answer.spreads or (None,)
+        told = msgspec.UNSET if spread is None else spread
+        return Part(score.expected, weight, score.probabilities, score.mass, spread=told)
+
+    def _weakest(self, scores: Sequence[Score]) -> tuple[float | None, Reason | None]:
+        """The least label mass of scores, and why they are no verdict if they are none.
+
+        Of several reasons one that another run may not have: what was cut short must not be kept as what it came to.
+        """
+        mass = min((score.mass for score in scores if score.mass is not None), default=None)
+        reasons = sorted((score.reason for score in scores if score.reason), key=lambda reason: reason not in UNKEPT)
+        reason = next(iter(reasons), None)
+        return mass, "low_mass" if reason is None and mass is not None and mass < self.min_mass else reason
+
     @abstractmethod
     def _content(self, subject: Subject) -> dict[str, Any]:
         """What decides the verdict besides what all such judges have in common."""
@@ -320,7 +341,7 @@ class AskingJudge(PromptedJudge[Subject, Ruling]):
     def conclude(self, subject: Subject, answers: Mapping[str, Answer], truncated: bool) -> Ruling:
         """The verdict on a subject whose questions, by their names, were answered so."""
         subject = clean(subject)
-        return self._conclude(subject, answers, self.key(subject), truncated)
+        return self._signed(self._conclude(subject, answers, self.key(subject), truncated))
 
     @abstractmethod
     def _questions(self, subject: Subject) -> list[Question]:
@@ -335,10 +356,6 @@ class ItemJudge(AskingJudge[Item, Verdict]):
     """Such a judge of single texts."""
 
     verdict_type = Verdict
-
-    def _part(self, answer: Answer, weight: float = 1.0) -> Part:
-        """A part that rests on an answer of one score: its expected value."""
-        return part_of(answer, self.min_mass, weight)
 
     def _verdict(
         self,
@@ -394,34 +411,6 @@ def lasts(ruling: Verdict | PairVerdict) -> bool:
     return all(reason not in UNKEPT for reason in (ruling.abstained, *(part.abstained for part in parts.values())))
 
 
-def part_of(answer: Answer, min_mass: float, weight: float = 1.0) -> Part:
-    """A part that rests on an answer of one score: its expected value.
-
-    It abstains as the score does, and with too little mass.
-    """
-    [score] = answer.scores
-    reason: Reason | None = score.reason
-    if reason is None and score.mass is not None and score.mass < min_mass:
-        reason = "low_mass"
-    if reason:
-        return Part(None, weight, mass=score.mass, abstained=reason)
-    spread = answer.spreads[0] if answer.spreads else None
-    return Part(
-        score.expected, weight, score.probabilities, score.mass, spread=msgspec.UNSET if spread is None else spread
-    )
-
-
 def clean(subject: Subject) -> Subject:
     """The subject with its texts made encodable, at any depth; policies write lone surrogates too."""
-    return _clean(subject)  # type: ignore[no-any-return]
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return well_formed(value)
-    if isinstance(value, msgspec.Struct):
-        fields = msgspec.structs.asdict(value)
-        return msgspec.structs.replace(value, **{name: _clean(field) for name, field in fields.items()})
-    if isinstance(value, tuple):
-        return tuple(map(_clean, value))
-    return encodable(value) if isinstance(value, (Mapping, list)) else value
+    return encodable(subject)  # type: ignore[no-any-return]

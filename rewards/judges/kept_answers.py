@@ -18,11 +18,6 @@ class KeptScore(msgspec.Struct, frozen=True, array_like=True):
     reason: Reason | None
     prompt_tokens: int
 
-    @staticmethod
-    def of(score: Score) -> KeptScore:
-        """What is kept of a score."""
-        return KeptScore(score.full_logprobs, score.reason, score.prompt_tokens)
-
     def score(self, labels: Labels) -> Score:
         """The score it was, over the same labels."""
         if self.reason is not None or self.full_logprobs is None:
@@ -51,17 +46,11 @@ class KeptAnswers(msgspec.Struct, frozen=True, array_like=True):
     @staticmethod
     def of(answers: Mapping[str, Answer], truncated: bool) -> KeptAnswers:
         """What is kept of answers."""
-        return KeptAnswers(
-            {
-                name: KeptAnswer(
-                    tuple(map(KeptScore.of, answer.scores)),
-                    answer.analyses,
-                    answer.spreads,
-                )
-                for name, answer in answers.items()
-            },
-            truncated,
-        )
+        kept = {}
+        for name, answer in answers.items():
+            scores = [KeptScore(one.full_logprobs, one.reason, one.prompt_tokens) for one in answer.scores]
+            kept[name] = KeptAnswer(tuple(scores), answer.analyses, answer.spreads)
+        return KeptAnswers(kept, truncated)
 
     @property
     def packed(self) -> bytes:

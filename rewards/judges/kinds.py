@@ -133,11 +133,7 @@ def files_of(options: Options) -> dict[str, Path]:
 
 def takers(option: str) -> str:
     """The judges that take an option, as users name them."""
-    return ", ".join(dict.fromkeys(_spoken(name) for name, kind in KINDS.items() if option in kind.options))
-
-
-def _spoken(name: str) -> str:
-    return f"{name.removesuffix(OF_PAIRS)} (of pairs)" if name.endswith(OF_PAIRS) else name
+    return ", ".join(name.replace(OF_PAIRS, " (of pairs)") for name, kind in KINDS.items() if option in kind.options)
 
 
 def prepare(name: str, options: Options) -> Open:
@@ -190,7 +186,7 @@ def _opening(name: str, options: Options) -> Open:
 
 
 def _ensemble(options: Options) -> Open:
-    from adjudge.rewards.judges.ensemble_judge import EnsembleJudge
+    from adjudge.rewards.judges.ensemble import EnsembleJudge
 
     writes = options.get("mode") == "reasoned"  # else the seed is the partners' alone
     asked = {name: value for name, value in options.items() if name != "partners" and (writes or name != "seed")}

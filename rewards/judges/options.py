@@ -17,7 +17,6 @@ from adjudge.rewards.records.wire import example_of
 
 if TYPE_CHECKING:
     from adjudge.rewards.judges.kinds import Options
-    from adjudge.rewards.records.rubric import Rubric
 
 REASONING = ("max_tokens", "temperature", "samples", "attempts", "seed")
 ASKING = ("mode", *REASONING, "language", "layout", "min_mass", "cut")
@@ -92,11 +91,10 @@ def as_taken(kind: str, options: Options) -> dict[str, Any]:
     return taken
 
 
-def _rubric_of(given: Any) -> Rubric:
+def _rubric_of(given: Any) -> Any:
     from adjudge.rewards.judges.published_rubrics import open_rubric
-    from adjudge.rewards.records.rubric import Rubric
 
-    return given if isinstance(given, Rubric) else open_rubric(given)
+    return open_rubric(given)
 
 
 def _given(name: str, given: Any, read: Callable[[Path], Any]) -> Any:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from scipy.special import expit
 
+from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import content_key
 from adjudge.rewards.judges.ranking import BradleyTerry
@@ -38,15 +39,16 @@ class Pairing(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.kind not in ("all", "circular", "uncertain"):
             raise AdjudgeError(f'pairing is "{self.kind}": choose all, circular or uncertain')
-        if self.k < 2:
-            raise AdjudgeError(f"k is {self.k}: with fewer than 2 opponents each, members cannot be ranked together")
+        at_least(2, k=self.k)  # with fewer opponents each, members cannot be ranked together
+        if self.budget is not None:
+            at_least(1, budget=self.budget)
         if self.budget is not None and self.kind != "uncertain":
             raise AdjudgeError(f'budget goes with pairing "uncertain", not with "{self.kind}": leave it out')
 
     def size(self, members: int) -> int:
         """How many pairs will be asked. Raises AdjudgeError where the budget cannot join all members."""
         if self.budget is not None and self.budget < members - 1:
-            raise AdjudgeError(f"budget is {self.budget}: {members} texts need at least {members - 1} pairs")
+            raise AdjudgeError(f"budget is {self.budget}: give at least {members - 1} pairs for {members} texts")
         if self.kind == "all":
             return members * (members - 1) // 2
         asked = (members * min(self.k, members - 1) + 1) // 2 if self.budget is None else self.budget

@@ -129,7 +129,8 @@ def texts_of_rating(item: Item, k: int, *, texts: bool = True) -> tuple[dict[str
 def texts_of_choice(pair: Pair, order: str, aspect: Aspect, k: int) -> tuple[dict[str, Data], dict[str, Any]]:
     """The same for a pair, shown in that order ("ab", "ba"), and one aspect."""
     earlier = last_comparisons(pair, k, f'pair "{pair.id}"')
-    (prompt_1, plot_1), (prompt_2, plot_2) = _in_order(pair, order)
+    shown = [(pair.prompts[0], pair.a), (pair.prompts[1], pair.b)]
+    (prompt_1, plot_1), (prompt_2, plot_2) = shown if order == "ab" else shown[::-1]
     data: dict[str, Data] = {
         "firsts": [choices[0].a for choices in earlier],
         "seconds": [choices[0].b for choices in earlier],
@@ -200,9 +201,3 @@ def _swapped(choice: Comparison) -> Comparison:
 def _check_any(reviews: Sequence[object], k: int, place: str) -> None:
     if k and not reviews:
         raise AdjudgeError(f'{place}: its reader has no "reviews" to judge by: give some, or set k to 0 to show none')
-
-
-def _in_order(pair: Pair, order: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    """(prompt, plot) of the plot shown first, and of the other."""
-    a, b = (pair.prompts[0], pair.a), (pair.prompts[1], pair.b)
-    return (a, b) if order == "ab" else (b, a)

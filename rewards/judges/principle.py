@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.face import EngineFace
 from adjudge.engine.text.labels import Labels
@@ -89,9 +90,9 @@ def read_principles(path: str | Path) -> tuple[str, ...]:
     except RecursionError as error:
         raise AdjudgeError(f"{path} is nested too deeply: give a list of texts") from error
     except ValueError as error:  # not UTF-8, not TOML, not JSON
-        raise AdjudgeError(f"{path} cannot be read as principles ({reason(error)})") from error
+        raise AdjudgeError(f"{path} cannot be read as principles ({reason(error)}): mend it there") from error
     if not isinstance(found, list):
-        raise AdjudgeError(f"{path} holds {type(found).__name__}, not a list of principles")
+        raise AdjudgeError(f"{path} holds {type(found).__name__}: write a list of principles")
     try:
         return checked_principles(found)
     except AdjudgeError as error:
@@ -100,20 +101,20 @@ def read_principles(path: str | Path) -> tuple[str, ...]:
 
 def checked_principles(principles: Sequence[Any]) -> tuple[str, ...]:
     """The principles without the blanks around them; raises AdjudgeError naming the one that is none, by its number."""
-    if isinstance(principles, str):
-        raise AdjudgeError("principles are one string: give a list of them")
+    if isinstance(principles, str) or not isinstance(principles, Sequence):
+        raise AdjudgeError(f"principles are {shown(principles)}: give a list of them")
     if not principles:
         raise AdjudgeError("no principles: give at least one")
     for number, principle in enumerate(principles, 1):
         if not isinstance(principle, str):
-            raise AdjudgeError(f"principle {number} is {type(principle).__name__}, not a text")
+            raise AdjudgeError(f"principle {number} is {type(principle).__name__}: write it as a text")
         if not principle.strip():
             raise AdjudgeError(f"principle {number} is blank: write it out or leave it out")
         if "\ue000" in principle or "\ue001" in principle:
             raise AdjudgeError(f"principle {number} holds U+E000 or U+E001, which mark the places of data: remove them")
     found = tuple(well_formed(principle).strip() for principle in principles)
     if double := next((principle for principle, count in Counter(found).items() if count > 1), None):
-        raise AdjudgeError(f'principle {found.index(double) + 1} comes twice: "{double[:60]}"')
+        raise AdjudgeError(f'principle {found.index(double) + 1} comes twice ("{double[:60]}"): leave one out')
     return found
 
 
@@ -121,5 +122,5 @@ def _only_list(table: dict[str, Any], path: Path) -> Any:
     if unknown := sorted(table.keys() - {"principles"}):
         raise AdjudgeError(f'{path} has "{unknown[0]}": the one name in it must be `principles`')
     if "principles" not in table:
-        raise AdjudgeError(f"{path} has no list `principles`")
+        raise AdjudgeError(f"{path} has no list `principles`: write the principles as one")
     return table["principles"]

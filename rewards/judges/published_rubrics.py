@@ -58,8 +58,10 @@ WRITING = Rubric(
 RUBRICS: dict[str, Rubric] = {"six": SIX, "igniting": IGNITING, "writing": WRITING}
 
 
-def open_rubric(name: str | Path) -> Rubric:
-    """A published rubric by its name, else that of a file; raises AdjudgeError as `read_rubric` does."""
+def open_rubric(name: Rubric | str | Path) -> Rubric:
+    """A rubric as it is, a published one by its name, or that of a file; raises as `read_rubric` does."""
+    if isinstance(name, Rubric):
+        return name
     if not isinstance(name, str | Path):
         raise AdjudgeError(f"rubric is {shown(name)}: give a Rubric, the name of a published one, or a file")
     if not (path := Path(name)).suffix and str(name) not in RUBRICS:

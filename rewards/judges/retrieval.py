@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Any, cast
 
 import msgspec
@@ -19,7 +20,7 @@ from adjudge.engine.text.tokenizer import well_formed
 from adjudge.engine.waiting import unhurried
 from adjudge.rewards.journal import content_key
 from adjudge.rewards.judges import template
-from adjudge.rewards.records.verdict import Example
+from adjudge.rewards.records.verdict import Example, each_of
 
 Vectors = npt.NDArray[np.float32]
 
@@ -80,7 +81,8 @@ class Index:
     def __init__(self, examples: Sequence[Example], embed: Embed) -> None:
         if not examples:
             raise AdjudgeError("no examples to retrieve from: give at least one, or leave retrieval out")
-        self.examples = tuple(Example(well_formed(one.prompt), well_formed(one.response)) for one in examples)
+        given = each_of(examples, Example)
+        self.examples = tuple(Example(well_formed(one.prompt), well_formed(one.response)) for one in given)
         self.embed = embed
         self._texts = content_key(examples=self.examples)
         self._made: tuple[str | None, _Table] | None = None
@@ -133,18 +135,14 @@ class Index:
                 " again once the server answers"
             )
         directions = [_direction(embedding.values) for embedding in embedded]
-        known = [
-            (direction, examples)
-            for direction, examples in zip(directions, by_prompt.values(), strict=True)
-            if direction is not None
-        ]
+        known = [pair for pair in zip(directions, by_prompt.values(), strict=True) if pair[0] is not None]
         if not known:
             reason = embedded[0].reason or "non_finite"
             raise AdjudgeError(
                 f"not one of the {len(self.examples)} examples could be embedded ({reason}): give the index an embedder"
                 " of its own, or leave retrieval out"
             )
-        return _Table(np.stack([direction for direction, _ in known]), [examples for _, examples in known])
+        return _Table(np.stack([one for one, _ in known if one is not None]), [examples for _, examples in known])
 
     def _embed(self, texts: Sequence[str]) -> list[Embedding]:
         """An embedding for each text, whichever way the embedder gives them; raises AdjudgeError for another shape."""
@@ -155,7 +153,7 @@ class Index:
             try:
                 values_ND = np.array(rows, dtype=np.float32)
             except (TypeError, ValueError) as error:
-                raise AdjudgeError("the embedder gives rows of numbers of different lengths, or none") from error
+                raise AdjudgeError("the embedder gives rows of several lengths, or no numbers: give [N, D]") from error
             if values_ND.ndim != 2:
                 raise AdjudgeError(f"the embedder gives an array of shape {values_ND.shape}: give one row a text")
             embedded = [Embedding.of(values_D, 0) for values_D in values_ND]
@@ -177,20 +175,12 @@ class _Table:
         return hashlib.sha256(self.directions_ND.tobytes()).hexdigest()
 
     def nearest(self, direction_D: Vectors, own: str, k: int) -> tuple[Example, ...]:
-        """The nearest examples; prompts are looked at until enough of them have an answer that is not one's own."""
-        wanted = k
-        while True:
-            places = self._search(direction_D, wanted)
-            found = [one for place in places for one in self.examples[place] if one.response.strip() != own]
-            if len(found) >= k or len(places) < wanted:
-                return tuple(found[:k])
-            wanted *= 2
-
-    def _search(self, direction_D: Vectors, count: int) -> list[int]:
-        """The prompts with the largest cosine, by place: largest first, equal ones in order."""
+        """The nearest examples whose response is not one's own; equally near ones in order."""
         # Row by row, unlike a matrix product, whose sums may fall otherwise from one row to the next.
         cosines_N = np.einsum("nd,d->n", self.directions_ND, direction_D)
-        return cast("list[int]", np.argsort(-cosines_N, kind="stable")[:count].tolist())
+        places_N = np.argsort(-cosines_N, kind="stable")
+        found = (one for place in places_N for one in self.examples[place] if one.response.strip() != own)
+        return tuple(islice(found, k))
 
 
 def _direction(values_D: Vectors | None) -> Vectors | None:

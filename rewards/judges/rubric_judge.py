@@ -18,6 +18,7 @@ from adjudge.rewards.judges.rubric_scoring import (
     Mark,
     Scheme,
     SchemeUnfit,
+    check_names,
     marks_of,
     mean,
     reward,
@@ -59,6 +60,7 @@ class RubricJudge(ItemJudge):
         check_rubric(rubric, "rubric")
         super().__init__(engine, **how)
         self.rubric, self.scheme, self.form = rubric, scheme, form
+        check_names(scheme, form)
         if rubric is not None:
             marks_of(rubric, scheme_of(rubric, scheme), form)
 
@@ -104,17 +106,16 @@ class RubricJudge(ItemJudge):
         abstained = next((part.abstained for part in decisive if part.abstained), None)
         counted = [mark for mark in marks if parts[mark.criterion.name].distribution is not None]
         chances = [parts[mark.criterion.name].distribution or () for mark in counted]
+        score = None if abstained else reward(counted, chances, self.form)
+        verdict = msgspec.structs.asdict(self._verdict(score, parts, answers, key, truncated))
         if abstained:
-            verdict = self._verdict(None, parts, answers, key, truncated)
-            return RubricVerdict(**msgspec.structs.asdict(verdict) | {"abstained": abstained})
-        score = reward(counted, chances, self.form)
+            return RubricVerdict(**verdict | {"abstained": abstained})
         average = None if scheme == "binary" else mean(counted, chances, self.form)
         vetoes = vetoed(counted, chances, self.form)
         accepted = None
         if rubric.threshold is not None and average is not None:
             accepted = average >= rubric.threshold - SAME and not vetoes
-        verdict = self._verdict(score, parts, answers, key, truncated)
-        return RubricVerdict(**msgspec.structs.asdict(verdict), mean=average, acceptable=accepted, vetoed=vetoes)
+        return RubricVerdict(**verdict, mean=average, acceptable=accepted, vetoed=vetoes)
 
     def _marking(self, item: Item) -> tuple[Rubric, Scheme, Sequence[Mark]]:
         """The rubric of an item, the scheme, and how its criteria are marked."""

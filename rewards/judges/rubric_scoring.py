@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -85,11 +85,16 @@ def scheme_of(rubric: Rubric, scheme: Scheme | None = None) -> Scheme:
     return scheme or ("free" if rubric.points is None else "fixed")
 
 
+def check_names(scheme: Scheme | None, form: Form) -> None:
+    """Raise AdjudgeError for a scheme or a form that is none."""
+    for name, value, known in (("scheme", scheme, get_args(Scheme)), ("form", form, get_args(Form))):
+        if value is not None and value not in known:
+            raise AdjudgeError(f'{name} is "{value}": choose {" or ".join(known)}')
+
+
 def marks_of(rubric: Rubric, scheme: Scheme, form: Form = "fixed") -> tuple[Mark, ...]:
     """How each criterion is marked; raises SchemeUnfit for a rubric that the scheme cannot mark."""
-    for name, value, known in (("scheme", scheme, ("fixed", "free", "binary")), ("form", form, ("fixed", "parity"))):
-        if value not in known:
-            raise AdjudgeError(f'{name} is "{value}": choose {" or ".join(known)}')
+    check_names(scheme, form)
     if scheme == "binary":
         weights = _binary_weights(rubric, form)
         return tuple(

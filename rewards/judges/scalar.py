@@ -72,7 +72,8 @@ class ScalarJudge(Judge[Item, Verdict]):
         pairs: one that was compared before is not judged again.
         """
         pairs, again = tee(each_of(pairs, Pair))
-        verdicts = self.judge_iter((item for pair in pairs for item in _items(pair)), 2 * window)
+        texts = ((prompt, text) for pair in pairs for prompt, text in zip(pair.prompts, (pair.a, pair.b), strict=True))
+        verdicts = self.judge_iter((Item(prompt, text) for prompt, text in texts), 2 * window)
         for pair in again:
             yield _compared(pair, next(verdicts), next(verdicts))
 
@@ -92,11 +93,6 @@ class ScalarJudge(Judge[Item, Verdict]):
             )
 
 
-def _items(pair: Pair) -> tuple[Item, Item]:
-    prompt_a, prompt_b = pair.prompts
-    return Item(prompt=prompt_a, response=pair.a), Item(prompt=prompt_b, response=pair.b)
-
-
 def _compared(pair: Pair, a: Verdict, b: Verdict) -> PairVerdict:
     reason = a.abstained or b.abstained
     preference = None if a.score is None or b.score is None else sigmoid(a.score - b.score)
@@ -109,4 +105,5 @@ def _compared(pair: Pair, a: Verdict, b: Verdict) -> PairVerdict:
         truncated=a.truncated or b.truncated,
         model=a.model,
         key=content_key(judge="scalar", a=a.key, b=b.key),
+        adapter=a.adapter,
     )

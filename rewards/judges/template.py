@@ -70,7 +70,7 @@ class Template:
         try:
             texts = {name: "".join(block(context)) for name, block in self._template.blocks.items()}
         except jinja2.UndefinedError as error:
-            raise PromptError(f"the prompt file needs a variable that was not given: {error.message}") from error
+            raise PromptError(f"the prompt file needs what was not given ({error.message}): add it") from error
         messages = [
             Message("system", place_marks(texts["system"], segments)),
             Message("user", place_marks(texts["user"], segments)),

@@ -6,6 +6,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import Literal, Protocol
 
+import msgspec
+
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
@@ -162,6 +164,7 @@ class _Contest:
             truncated=any(verdict.truncated for verdict in verdicts),
             model=next((verdict.model for verdict in verdicts), ""),
             key=self._key(),
+            adapter=next((verdict.adapter for verdict in verdicts), msgspec.UNSET),
         )
 
     def _met_reference(self) -> dict[int, float | None]:

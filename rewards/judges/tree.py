@@ -143,17 +143,16 @@ class TreeJudge(ItemJudge):
             return {"content": four} if "content" in tree else {}
         return {node: tuple(map(leaf_name, paths)) for node, paths in tree.items() if len(paths) > 1}
 
-    def _wishes(self, item: Item) -> dict[Wish, str]:
-        """The weights that an item needs, and their keys."""
+    def _wishes(self, item: Item) -> dict[str, Wish]:
+        """The weights that an item needs, by their keys."""
         wishes = [(item.prompt, names) for names in self._weighed(self._tree(item)).values()]
-        return {wish: self.weighing.key(*wish) for wish in wishes}
+        return {self.weighing.key(*wish): wish for wish in wishes}
 
     def weights_of(self, items: Iterable[Item]) -> dict[Wish, Weights]:
         """The weights that the model has written for the items' instructions; asked for where there are none yet."""
-        wishes = {wish: key for item in items for wish, key in self._wishes(clean(item)).items()}
-        for _ in self.weighing.weigh({key: wish for wish, key in wishes.items()}):
-            pass
-        found = {wish: self.weighing.known(key) for wish, key in wishes.items()}
+        wishes = {key: wish for item in items for key, wish in self._wishes(clean(item)).items()}
+        list(self.weighing.weigh(wishes))
+        found = {wish: self.weighing.known(key) for key, wish in wishes.items()}
         return {wish: weights for wish, weights in found.items() if weights is not None}
 
     def conclude(self, subject: Item, answers: Mapping[str, Answer], truncated: bool) -> Verdict:
@@ -176,9 +175,9 @@ class TreeJudge(ItemJudge):
                     scored.append(key)
                 yield
 
-        weights = self.weighing.weigh({key: wish for some in wishes.values() for wish, key in some.items()})
+        weights = self.weighing.weigh({key: wish for some in wishes.values() for key, wish in some.items()})
         for _ in chain(interleaved(leaves(), weights), [None]):  # once more: what is known already yields nothing
-            for key in [key for key in scored if all(map(self.weighing.known, wishes[key].values()))]:
+            for key in [key for key in scored if all(map(self.weighing.known, wishes[key]))]:
                 scored.remove(key)
                 ordered = {question.name: answers[key][question.name] for question in asked[key][0]}
                 yield self._concluded(items[key], asked[key], ordered, key)
@@ -234,5 +233,5 @@ class TreeJudge(ItemJudge):
         return equal_edges(paths), None
 
     def _shortened(self, item: Item) -> bool:
-        found = [self.weighing.known(key) for key in self._wishes(item).values()]
+        found = map(self.weighing.known, self._wishes(item))
         return any(weights.truncated for weights in found if weights is not None)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from numbers import Real
 from typing import Literal, get_args
 
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.labels import Labels
 from adjudge.rewards.records.verdict import WritingTask
@@ -129,16 +131,18 @@ def checked_weights(weights: Mapping[str, float], without: frozenset[str]) -> di
     there, missing or doubled, for what is no number, and for weights that sum to nothing, also among the leaves that
     are left for a genre: see `LEAST_SUM`.
     """
+    if not isinstance(weights, Mapping):
+        raise AdjudgeError(f"weights is {shown(weights)}: choose equal or generated, or give a number for each leaf")
     paths = {name: path for paths in TREE.values() for path in paths for name in (path, leaf_name(path))}
     known: dict[str, float] = {}
     for name, weight in weights.items():
         if name not in paths or paths[name] == "impression":
             names = ", ".join((*CONTENT, *FORMAT))
             raise AdjudgeError(f'there is no weight for "{name}": give them for {names}')
-        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not math.isfinite(weight):
-            raise AdjudgeError(f'the weight of "{name}" is {str(weight)[:40]}: give a number')
+        if not is_number(weight, Real):
+            raise AdjudgeError(f'the weight of "{name}" is {shown(weight)}: give a number')
         if paths[name] in known:
-            raise AdjudgeError(f'the weight of "{name}" is given twice')
+            raise AdjudgeError(f'the weight of "{name}" is given twice: leave one out')
         known[paths[name]] = float(weight)
     for node, leaves in TREE.items():
         wanted = [path for path in leaves if path not in without]
@@ -169,7 +173,7 @@ def parse_weights(text: str, without: frozenset[str] = frozenset()) -> Literal["
         if not name or not math.isfinite(weight):
             raise AdjudgeError(f'weights hold "{part[:60]}": write equal, generated, or leaf=number after commas')
         if name in given:
-            raise AdjudgeError(f'the weight of "{name}" is given twice')
+            raise AdjudgeError(f'the weight of "{name}" is given twice: leave one out')
         given[name] = weight
     if not given:
         raise AdjudgeError("weights are empty: write equal, generated, or leaf=number after commas")

@@ -14,7 +14,7 @@ from adjudge.engine.text.written_scores import written_answers
 from adjudge.rewards.judges.asking import ANSWER
 from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.records.group import Group
-from adjudge.rewards.records.rows import number_of
+from adjudge.rewards.records.rows import number_of, with_point
 from adjudge.rewards.reward import GroupReward, ResponseReward, Reward, together
 from adjudge.rewards.words import count_words
 
@@ -94,5 +94,5 @@ def peoples_score(value: Any, place: str) -> float:
     if value is None:
         raise AdjudgeError(f"{place} is missing: give people's score, from 1 to 5")
     if (score := number_of(value)) is None or not 1 <= score <= 5:
-        raise AdjudgeError(f"{place} is {str(value)[:40]!r}: give people's score, from 1 to 5")
+        raise AdjudgeError(f"{place} is {str(value)[:40]!r}: give people's score, from 1 to 5{with_point(value)}")
     return score

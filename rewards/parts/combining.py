@@ -13,7 +13,6 @@ import msgspec
 
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.score import Reason
 from adjudge.rewards.parts.function_reward import Function
 from adjudge.rewards.parts.layer import inside
 from adjudge.rewards.records.group import Group
@@ -85,6 +84,7 @@ class Combined(OfParts):
     def __init__(self, parts: Mapping[str, Reward | Function], name: str) -> None:
         self.parts = parts_of(parts)
         self.name = name
+        self.reads_reference = any(part.reads_reference for part in self.parts.values())
 
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order; every part scores all groups at one go."""
@@ -103,22 +103,17 @@ class Combined(OfParts):
         return True
 
     def _group(self, scored: Mapping[str, GroupReward], count: int) -> GroupReward:
+        counted = {part: group for part, group in scored.items() if self._counts(part)}
         responses = [
-            self._response(
-                {
-                    part: (group.rewards[place], group.abstained[place])
-                    for part, group in scored.items()
-                    if self._counts(part)
-                }
-            )
-            for place in range(count)
+            self._response({part: group.at(place) for part, group in counted.items()}) for place in range(count)
         ]
         return msgspec.structs.replace(together(responses), parts=parts_by_name(scored), measures=measures_of(scored))
 
-    def _response(self, given: Mapping[str, tuple[float | None, Reason | None]]) -> ResponseReward:
-        if reasons := [reason for _, reason in given.values() if reason]:
+    def _response(self, given: Mapping[str, ResponseReward]) -> ResponseReward:
+        if reasons := [one.abstained for one in given.values() if one.abstained]:
             return ResponseReward(None, reasons[0])
-        return ResponseReward(self._combined({part: value for part, (value, _) in given.items() if value is not None}))
+        values = {part: one.reward for part, one in given.items() if one.reward is not None}
+        return ResponseReward(self._combined(values))
 
 
 class WeightedSum(Combined):

@@ -9,7 +9,6 @@ import msgspec
 
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.score import Reason
 from adjudge.rewards.parts.combining import SHUT, OfParts, measures_of, parts_by_name, parts_of, scored_by, scored_where
 from adjudge.rewards.parts.function_reward import Function
 from adjudge.rewards.parts.layer import inside
@@ -51,6 +50,7 @@ class Gated(OfParts):
             raise AdjudgeError(f'"{self.reward.name}" can pay less than 0, {PAID}')
         self.least, self.shut, self._chosen = least, shut or 0.0, shut is not None
         self.name = name or self.reward.name
+        self.reads_reference = any(part.reads_reference for part in self.parts.values())
 
     @property
     def below_zero(self) -> bool:
@@ -61,12 +61,7 @@ class Gated(OfParts):
         """The rewards of each group, in order."""
         gates = {name: scored_by(name, gate, groups) for name, gate in self.gates.items()}
         states = [
-            [
-                self._state(
-                    {name: (gate[number].rewards[place], gate[number].abstained[place]) for name, gate in gates.items()}
-                )
-                for place in range(len(group.responses))
-            ]
+            [self._state([gate[number].at(place) for gate in gates.values()]) for place in range(len(group.responses))]
             for number, group in enumerate(groups)
         ]
         passed = [
@@ -79,11 +74,11 @@ class Gated(OfParts):
             for number in range(len(groups))
         ]
 
-    def _state(self, given: Mapping[str, tuple[float | None, Reason | None]]) -> ResponseReward | None:
+    def _state(self, given: Sequence[ResponseReward]) -> ResponseReward | None:
         """The reward where the gates decide it; None where they let the response pass."""
-        if any(value is not None and value < self.least for value, _ in given.values()):
+        if any(one.reward is not None and one.reward < self.least for one in given):
             return ResponseReward(self.shut)
-        return next((ResponseReward(None, reason) for _, reason in given.values() if reason), None)
+        return next((one for one in given if one.abstained), None)
 
     def _group(
         self, gates: Mapping[str, GroupReward], states: Sequence[ResponseReward | None], asked: GroupReward
@@ -92,10 +87,7 @@ class Gated(OfParts):
         if not self._chosen and any(value < 0 for value in paid):
             raise AdjudgeError(f'"{self.reward.name}" paid {min(paid):g}, less than {PAID}')
         scored = {"reward": asked, **gates}
-        responses = [
-            ResponseReward(asked.rewards[place], asked.abstained[place]) if state is None else state
-            for place, state in enumerate(states)
-        ]
+        responses = [asked.at(place) if state is None else state for place, state in enumerate(states)]
         shut = tuple(
             float(bool(inner) if state is None else state.reward is not None)
             for state, inner in zip(states, shut_out(asked), strict=True)  # a gate inside may have decided it

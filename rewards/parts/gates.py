@@ -43,6 +43,8 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
 class TextReward(Reward):
     """A reward that looks at nothing but the response."""
 
+    reads_reference = False
+
     def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
         """The rewards of each group, in order."""
         return [together([self._rewarded(response) for response in group.responses]) for group in groups]
@@ -113,7 +115,8 @@ class PatternReward(TextReward):
         if not isinstance(pattern, str):
             raise AdjudgeError(f"pattern is {shown(pattern)}: give a regular expression, as a text")
         if (matcher := _matcher(pattern)).is_error():
-            raise AdjudgeError(f'pattern "{pattern[:60]}" cannot be read: {matcher.get_error().splitlines()[0]}')
+            why = matcher.get_error().splitlines()[0]
+            raise AdjudgeError(f'pattern "{pattern[:60]}" cannot be read ({why}): mend it')
 
     def value(self, text: str) -> float:
         """The reward of a text, in [0, 1]."""

@@ -28,7 +28,7 @@ class Around(Reward):
 
     def __init__(self, reward: Reward | Function) -> None:
         self.reward = reward_of(reward, f"what {type(self).__name__} is around")
-        self.name = self.reward.name
+        self.name, self.reads_reference = self.reward.name, self.reward.reads_reference
 
     @property
     def metrics(self) -> Mapping[str, float]:  # type: ignore[override]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -113,7 +113,8 @@ class GroupVerdict(msgspec.Struct, frozen=True):
     is better than the reference (None without a reference, and for a response that no comparisons join to it).
     `abstained` is the judge's commonest reason where no pair at all was answered. A lone response has nobody to be
     compared with: its strength is 0, and nothing has abstained. `truncated` says that a text was shortened to fit;
-    `model` names the judge, "" where nothing was compared; `key` stands for all that decided the verdict.
+    `model` and `adapter` are those of the pairs' verdicts, "" and none where nothing was compared; `key` stands for
+    all that decided the verdict.
     """
 
     id: str
@@ -126,6 +127,7 @@ class GroupVerdict(msgspec.Struct, frozen=True):
     truncated: bool
     model: str
     key: str
+    adapter: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def abstentions(self) -> Counter[Reason]:
@@ -141,16 +143,13 @@ class GroupVerdict(msgspec.Struct, frozen=True):
     @property
     def best(self) -> int | None:
         """The place of the strongest response (of equals the first), None where no response has a strength."""
-        known = self._known
-        return max(known, key=lambda place: known[place]) if known else None
+        return self._place(max)
 
     @property
     def worst(self) -> int | None:
         """The place of the weakest response (of equals the first), None where no response has a strength."""
-        known = self._known
-        return min(known, key=lambda place: known[place]) if known else None
+        return self._place(min)
 
-    @property
-    def _known(self) -> dict[int, float]:
-        """The strengths that there are, by place."""
-        return {place: strength for place, strength in enumerate(self.strengths) if strength is not None}
+    def _place(self, chosen: Callable[..., int]) -> int | None:
+        known = {place: strength for place, strength in enumerate(self.strengths) if strength is not None}
+        return chosen(known, key=known.__getitem__) if known else None

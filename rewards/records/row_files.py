@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.records.rows import READ, Row, encodable, given
 from adjudge.rewards.visible import in_a_line
 
@@ -73,18 +74,9 @@ def _opened(path: Path) -> io.BufferedReader:
 def _noticed(lines: Iterator[str], wrong: list[int]) -> Iterator[str]:
     """The lines, without the marks that files have within that were joined; `wrong` gets those that are not UTF-8."""
     for number, line in enumerate(lines, 1):
-        if not (line.isascii() or _is_text(line)):
+        if line != well_formed(line):
             wrong.append(number)
         yield line.lstrip("\ufeff")
-
-
-def _is_text(line: str) -> bool:
-    """Whether no byte of a line was kept that is not of its encoding."""
-    try:
-        line.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _json(path: Path, lines: Iterator[str]) -> Iterator[Row]:
@@ -171,7 +163,7 @@ def _holds_bytes(value: Any) -> bool:
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
-    if double := next((name for name, count in Counter(names).items() if count > 1), None):
+    if (double := next((name for name, count in Counter(names).items() if count > 1), None)) is not None:
         raise AdjudgeError(f'{path.name} has the column "{double[:60]}" twice: rename one')
 
 
@@ -199,14 +191,17 @@ def _csv(path: Path, text: str) -> Iterator[Row]:
     begun = before = 2 if said else 1
     try:
         names = [name.strip() for name in next(reader, None) or [""]]
+        width = len(names)
+        if names.count("") > 1:  # of nothing, at a table's right; one may be an index
+            names = names[: max((place for place, name in enumerate(names, 1) if name), default=1)]
         _check_names(path, names)
         begun = reader.line_num + before
         for values in reader:
             place, begun = f"line {begun} of {path.name}", reader.line_num + before
-            if len(values) > len(names):
+            if len(values) > width or any(values[len(names) :]):
                 raise AdjudgeError(f"{place} has more columns than the header: quote texts that hold {MARKS[mark]}")
             if any(values):  # tables have empty rows at their end
-                yield Row(place, dict(zip_longest(names, values)))
+                yield Row(place, dict(zip_longest(names, values[: len(names)])))
     except csv.Error as error:
         mend = "close each quote, and double those inside a text"
         raise AdjudgeError(f"line {begun} of {path.name} is not CSV ({error}): {mend}") from error

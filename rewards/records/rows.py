@@ -18,6 +18,9 @@ from adjudge.engine.text.tokenizer import well_formed
 BREAK = re.compile(r"<br ?/?>|<newline>")
 """How public files write the end of a line."""
 
+COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
+"""A number with a comma for its point, which is none here: it may be two numbers."""
+
 READ = {"prompt", "response", "responses", "story_a", "story_b"}
 """What judges read: a column of such a name is meant as it is called."""
 
@@ -130,6 +133,11 @@ def number_of(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def with_point(value: Any) -> str:
+    """What to say besides of a value that is no number but for its comma; "" of others."""
+    return ", with a point for the comma" if isinstance(value, str) and COMMA.fullmatch(value) else ""
+
+
 def lines_of(text: str) -> str:
     """A text whose lines end where a public file says that they do."""
     return BREAK.sub("\n", text)
@@ -151,11 +159,15 @@ def given(value: Any) -> Any:
 
 
 def encodable(value: Any) -> Any:
-    """Strings made encodable, at any depth."""
+    """Strings made encodable, at any depth, also in Structs."""
     if isinstance(value, str):
         return well_formed(value)
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.asdict(value)
+        return msgspec.structs.replace(value, **{name: encodable(field) for name, field in fields.items()})
     if isinstance(value, Mapping):
         return {well_formed(str(name)): encodable(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [encodable(item) for item in value]
+        made = map(encodable, value)
+        return tuple(made) if isinstance(value, tuple) else list(made)
     return value

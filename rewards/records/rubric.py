@@ -47,7 +47,7 @@ class Level(msgspec.Struct, frozen=True):
         return (self.low,) if self.low == self.high else _whole(self.low, self.high)
 
 
-class Criterion(msgspec.Struct, frozen=True):
+class Criterion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One thing that a rubric looks at.
 
     It can be given the scores that its `levels` name, or without levels 0, 1, … `points`, or without both those of the
@@ -68,10 +68,10 @@ class Criterion(msgspec.Struct, frozen=True):
                 raise AdjudgeError(f"{name} of a criterion is {shown(value)}: give a string")
         for name in ("points", "weight", "veto"):
             number: Any = getattr(self, name)
-            if number is not None and (isinstance(number, bool) or not isinstance(number, Real)):
-                raise AdjudgeError(f'{name} of the criterion "{self.name}" is {shown(number)}: give a number')
+            if number is not None:
+                _check_real(number, f'{name} of the criterion "{self.name}"')
             if is_number(number, Integral):  # 2 and 2.0 are one number, and one key
-                msgspec.structs.force_setattr(self, name, float(getattr(self, name)))
+                msgspec.structs.force_setattr(self, name, float(number))
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -81,7 +81,7 @@ class Criterion(msgspec.Struct, frozen=True):
         return () if self.points is None else _whole(0.0, self.points)
 
 
-class Rubric(msgspec.Struct, frozen=True):
+class Rubric(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Criteria, and what holds for all of them.
 
     `scale` is the lowest and the highest score of criteria without points and levels (whole numbers). `points`, where
@@ -101,7 +101,10 @@ class Rubric(msgspec.Struct, frozen=True):
         if len(self.criteria) > MAX_CRITERIA:
             raise AdjudgeError(f"the rubric has {len(self.criteria)} criteria: give at most {MAX_CRITERIA}")
         if self.scale is not None:
-            _check_scale(*self.scale)
+            _check_scale(self.scale)
+        for name in ("points", "threshold"):
+            if (number := getattr(self, name)) is not None:
+                _check_real(number, f"{name} of the rubric")
         for number, criterion in enumerate(self.criteria, 1):
             if not isinstance(criterion, Criterion):
                 raise AdjudgeError(f"{_called(number)} is {shown(criterion)}: give Criterion(…) objects")
@@ -151,15 +154,11 @@ def rubric_of(record: Any, place: str) -> Rubric:
     Its fields are those of `Rubric` and `Criterion`, but `levels` is an object: each score, or range of whole scores
     ("3-4"), with its words, from the lowest to the highest.
     """
-    given = _converted(record, _RubricRecord, place, "a rubric")
-    criteria = []
-    for number, entry in enumerate(given.criteria, 1):
-        where = f"{place}: {_called(number, entry.get('name') if isinstance(entry, dict) else None)}"
-        fields = _converted(entry, _CriterionRecord, where, "a criterion")
-        levels = tuple(_level(key, text, where) for key, text in fields.levels.items())
-        criteria.append(Criterion(fields.name, fields.text, fields.points, levels, fields.weight, fields.veto))
+    if isinstance(record, dict) and isinstance(entries := record.get("criteria"), list):
+        read = [_criterion(entry, number, place) for number, entry in enumerate(entries, 1)]
+        record = {**record, "criteria": read}
     try:
-        return Rubric(tuple(criteria), given.scale, given.points, given.threshold)
+        return _converted(record, Rubric, place, "a rubric")
     except AdjudgeError as error:
         raise AdjudgeError(f"{place}: {error}") from error
 
@@ -170,7 +169,7 @@ def rubric_of_checklist(checklist: Any, place: str) -> Rubric:
     The levels are "1-2", "3-4", … "9-10" there. Raises AdjudgeError that begins with `place`.
     """
     if not isinstance(checklist, list):
-        raise AdjudgeError(f"{place}: the checklist is a {type(checklist).__name__}, not a list of criteria")
+        raise AdjudgeError(f"{place}: the checklist is a {type(checklist).__name__}, not a list of criteria: give one")
     criteria = []
     for number, entry in enumerate(checklist, 1):
         if not isinstance(entry, dict) or not {"name", CHECKLIST_TEXT} <= entry.keys():
@@ -182,29 +181,17 @@ def rubric_of_checklist(checklist: Any, place: str) -> Rubric:
     return rubric_of({"criteria": criteria}, place)
 
 
-class _RubricRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """A rubric as its author writes it."""
-
-    criteria: list[Any]
-    scale: tuple[float, float] | None = None
-    points: float | None = None
-    threshold: float | None = None
-
-
-class _CriterionRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """A criterion as its author writes it."""
-
-    name: str
-    text: str
-    points: float | None = None
-    levels: dict[str, str] = {}
-    weight: float | None = None
-    veto: float | None = None
-
-
 def is_whole(value: float) -> bool:
     """Whether a score is a whole number."""
     return value % 1 == 0
+
+
+def _criterion(entry: Any, number: int, place: str) -> Criterion:
+    """A criterion as its author writes it: its levels are an object."""
+    where = f"{place}: {_called(number, entry.get('name') if isinstance(entry, dict) else None)}"
+    if isinstance(entry, dict) and isinstance(levels := entry.get("levels"), dict):
+        entry = {**entry, "levels": [_level(str(key), text, where) for key, text in levels.items()]}
+    return _converted(entry, Criterion, where, "a criterion")
 
 
 def _converted(record: Any, kind: type[Record], place: str, what: str) -> Record:
@@ -215,14 +202,26 @@ def _converted(record: Any, kind: type[Record], place: str, what: str) -> Record
         raise AdjudgeError(f"{place}: {reason(error)} ({what} has {fields})") from error
 
 
-def _level(key: str, text: str, where: str) -> Level:
+def _level(key: str, text: Any, where: str) -> Level:
     found = _LEVEL.fullmatch(key)
+    if not isinstance(text, str):
+        raise AdjudgeError(f'{where}: level "{key[:40]}" is {shown(text)}: give its words')
     if not found:
         raise AdjudgeError(f'{where}: level "{key[:40]}" is no score: name it by one ("3") or a range ("3-4")')
     return Level(float(found[1]), float(found[2] or found[1]), text)
 
 
-def _check_scale(low: float, high: float) -> None:
+def _check_real(number: Any, name: str) -> None:
+    if isinstance(number, bool) or not isinstance(number, Real):
+        raise AdjudgeError(f"{name} is {shown(number)}: give a number")
+
+
+def _check_scale(scale: Sequence[float]) -> None:
+    if not (isinstance(scale, tuple | list) and len(scale) == 2):
+        raise AdjudgeError(f"scale is {shown(scale)}: give the lowest score and the highest")
+    low, high = scale
+    for end in scale:
+        _check_real(end, "an end of the scale")
     if not (is_whole(low) and is_whole(high) and 0 <= low < high <= LARGEST and high < low + MAX_SCORES):
         raise AdjudgeError(
             f"scale is {low:g} to {high:g}: give two whole numbers, the lower first, at most {MAX_SCORES - 1} apart"
@@ -282,7 +281,7 @@ def _check_total(rubric: Rubric) -> None:
     for number, criterion in enumerate(rubric.criteria, 1):
         if not (values := rubric.values(criterion)):
             raise AdjudgeError(
-                f"{_called(number, criterion.name)}: points are missing, of a total of {rubric.points:g}"
+                f"{_called(number, criterion.name)}: points are missing, give some of the {rubric.points:g}"
             )
         tops.append(values[-1])
     if not math.isclose(total := math.fsum(tops), rubric.points):

@@ -98,7 +98,8 @@ class AspectVerdict(msgspec.Struct, frozen=True):
 class PairVerdict(msgspec.Struct, frozen=True):
     """What a judge concludes about a pair; `preference` is the probability that a is better, None when it abstained.
 
-    `truncated` says that a text was shortened to fit; `model` names the judge; `key` is the journal's.
+    `truncated` says that a text was shortened to fit; `model` names the judge, and `adapter` is the fingerprint of what
+    lies over its weights, where something does; `key` is the journal's.
     """
 
     id: str
@@ -108,6 +109,7 @@ class PairVerdict(msgspec.Struct, frozen=True):
     truncated: bool
     model: str
     key: str
+    adapter: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def bias(self) -> float | None:
@@ -190,7 +192,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """What a judge concludes about one text; `score` is None when it abstained.
 
     `breakdown` has its parts by name, `analysis` what the judge wrote about each (None where it wrote nothing).
-    `truncated` says that a text was shortened to fit; `model` names the judge; `key` is the journal's.
+    `truncated`, `model`, `adapter` and `key` are those of a `PairVerdict`.
     """
 
     id: str
@@ -201,6 +203,7 @@ class Verdict(msgspec.Struct, frozen=True):
     model: str
     key: str
     analysis: dict[str, tuple[str, ...]] | None = None
+    adapter: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def mass(self) -> float | None:

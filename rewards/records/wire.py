@@ -25,8 +25,6 @@ ITEM_COLUMNS = ("id", "prompt", "response", "reference", "rubric", "checklist", 
 GROUP_COLUMNS = ("id", "prompt", "responses", "reference")
 
 _CHOICE = '{"a", "b", "preferred": "a" or "b"}, with an "aspect" or without'
-_WORDLESS = {"review": None}
-"""What an earlier review has where it has no text."""
 
 
 def pair_of(row: Row, number: int, reads: Iterable[str] = ()) -> Pair:
@@ -97,16 +95,13 @@ def _gathered(together: Sequence[Row]) -> Row:
 
 def _one_reference(together: Sequence[Row]) -> str | None:
     """The reference of rows with one prompt, some of which may have none."""
-    found: Row | None = None
-    for row in together:
-        if row.optional_text("reference", "a tournament") is None:
-            continue
-        if found is not None and row.columns["reference"] != found.columns["reference"]:
-            raise AdjudgeError(
-                f"{row.place}: another reference than {found.place}, whose prompt it has: give each prompt one"
-            )
-        found = found or row
-    return None if found is None else found.columns["reference"]
+    texts = [(row.place, row.optional_text("reference", "a tournament")) for row in together]
+    found = [(place, text) for place, text in texts if text is not None]
+    for place, text in found:
+        if text != found[0][1]:
+            said = f"{place}: another reference than {found[0][0]}, whose prompt it has"
+            raise AdjudgeError(f"{said}: give each prompt one")
+    return found[0][1] if found else None
 
 
 def item_of(row: Row, number: int, reads: Iterable[str] = ()) -> Item:
@@ -242,7 +237,7 @@ def _rubric(row: Row) -> Rubric | None:
         try:
             value = encodable(given(value))
         except RecursionError as error:
-            raise AdjudgeError(f"{place} is nested too deeply") from error
+            raise AdjudgeError(f"{place} is nested too deeply: make it flatter") from error
         return (rubric_of if name == "rubric" else rubric_of_checklist)(value, place)
     return None
 
@@ -255,7 +250,7 @@ def _reviews(row: Row, kind: type[Earlier], form: str) -> tuple[Earlier, ...]:
     try:
         entries = given(json.loads(value) if isinstance(value, str) else value)
         if isinstance(entries, list):
-            entries = [{**_WORDLESS, **entry} if isinstance(entry, dict) else entry for entry in entries]
+            entries = [{"review": None} | entry if isinstance(entry, dict) else entry for entry in entries]  # no text
         return msgspec.convert(entries, tuple[kind, ...])  # type: ignore[valid-type]
     except (ValueError, RecursionError) as error:
         detail = "not JSON" if isinstance(error, json.JSONDecodeError) else str(error)

@@ -55,8 +55,7 @@ class Buffer:
         fill: float | None = None,
         most: int | None = None,
     ) -> None:
-        if size < 1:
-            raise AdjudgeError(f"num_generations is {size}: give the trainer's own, at least 1")
+        at_least(1, num_generations=size)
         if not (is_number(patience, Real) and 0 <= patience <= TIMEOUT_MAX):
             raise AdjudgeError(f"patience is {shown(patience)}: give the seconds that a group waits for its members")
         self.scorer, self.size, self.patience = scorer, size, patience

@@ -6,9 +6,11 @@ import logging
 import math
 from collections import deque
 from collections.abc import Collection, Iterable
+from numbers import Real
 
 import msgspec
 
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.reward import GroupReward
@@ -66,8 +68,8 @@ class Filling:
 
 def checked_fill(fill: float | None) -> float | None:
     """The number for samples that abstain alone; raises AdjudgeError for one that is not finite."""
-    if fill is not None and not math.isfinite(fill):
-        raise AdjudgeError(f"fill is {fill}: give a finite number, or None to stop where a lone sample abstains")
+    if fill is not None and not is_number(fill, Real):
+        raise AdjudgeError(f"fill is {shown(fill)}: give a finite number, or None to stop where a lone sample abstains")
     return fill
 
 
@@ -89,7 +91,14 @@ def filled(reward: GroupReward, fill: float | None = None, usual: float = 0.0) -
         mean = _mean(settled)
         return [mean if value is None else value for value in reward.settled]
     if len(reward.rewards) == 1:
-        return [_lone(reward, fill)]
+        [why] = reward.abstained
+        if fill is None:
+            raise LoneAbstention(
+                f"a sample that came alone abstained ({why}), and has no group whose mean could stand for its reward:"
+                " hand over whole groups (num_generations above 1, --group-rm), or give a number as fill"
+            )
+        _log.warning("a sample that came alone abstained (%s): its reward is fill, %g", why, fill)
+        return [fill]
     nobody = usual if fill is None else fill
     return [_rounded(next((value for value in reward.rewards if value is not None), nobody))] * len(reward.rewards)
 
@@ -103,13 +112,3 @@ def _rounded(number: float) -> float:
     """The number with its first `BITS` bits."""
     fraction, exponent = math.frexp(number)
     return math.ldexp(round(math.ldexp(fraction, BITS)), exponent - BITS)
-
-
-def _lone(reward: GroupReward, fill: float | None) -> float:
-    if fill is None:
-        raise LoneAbstention(
-            f"a sample that came alone abstained ({reward.abstained[0]}), and has no group whose mean could stand for"
-            " its reward: hand over whole groups (num_generations above 1, --group-rm), or give a number as fill"
-        )
-    _log.warning("a sample that came alone abstained (%s): its reward is fill, %g", reward.abstained[0], fill)
-    return fill

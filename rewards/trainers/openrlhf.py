@@ -29,7 +29,6 @@ from adjudge.rewards.parts.function_reward import Function
 from adjudge.rewards.records.grouping import Sample
 from adjudge.rewards.reward import Reward
 from adjudge.rewards.trainers.buffer import Buffer
-from adjudge.rewards.trainers.filling import Member
 from adjudge.rewards.trainers.openrlhf_queries import response_of
 from adjudge.rewards.trainers.scoring import OnFailure, Scorer
 
@@ -75,7 +74,9 @@ def for_openrlhf(
         queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any] | None = None, **further: Any
     ) -> dict[str, Any]:
         try:
-            members = _members(buffer, _samples(queries, prompts, labels, ends))
+            samples = _samples(queries, prompts, labels, ends)
+            futures = [buffer.put((sample.prompt, str(sample.columns["label"])), sample) for sample in samples]
+            members = [future.result() for future in futures]
         except Exception as error:
             _log.error('reward "%s" failed: %s: %s', buffer.scorer.name, type(error).__name__, error)
             raise
@@ -103,11 +104,6 @@ def _samples(
     if not len(queries) == len(prompts) == len(given):
         raise AdjudgeError(f"{len(queries)} queries, {len(prompts)} prompts, {len(given)} labels: give one of each")
     return [_sample(*row, ends, place) for place, row in enumerate(zip(queries, prompts, given, strict=True))]
-
-
-def _members(buffer: Buffer, samples: Sequence[Sample]) -> list[Member]:
-    futures = [buffer.put((sample.prompt, str(sample.columns["label"])), sample) for sample in samples]
-    return [future.result() for future in futures]
 
 
 def _sample(query: str, prompt: str, label: Any, ends: Sequence[str], place: int) -> Sample:

@@ -171,14 +171,16 @@ class Scorer:
             _log.warning(text, self.name, self.deadline, len(groups), FIRST_CALLS)
             return [_abstaining(group, "timeout") for group in groups]
         if late := _late(answers):
-            text = 'reward "%s": %d completions got no answer in time, and abstain after %.1f s'
+            text = 'reward "%s": %d completions got no answer in time, and abstain after %.1f s: raise the deadline'
             _log.warning(text, self.name, late, time.monotonic() - begins)
         self._warn_where_mute(answers)
         for layer in layers_of(self.reward)[1] if probe and not _silent(answers) else ():
             with answered_by(begins + (1 - SPARE) * (self.deadline or math.inf)):
                 done = not layer.has_probes or self._by(ends, partial(_probed, layer)) is not None
             if not done:
-                _log.warning('reward "%s": probes take longer than is left of %g s', self.name, self.deadline)
+                _log.warning(
+                    'reward "%s": probes take longer than is left of %g s: raise the deadline', self.name, self.deadline
+                )
         return answers
 
     def _warn_where_mute(self, answers: Sequence[Answer]) -> None:
@@ -236,14 +238,8 @@ class Scorer:
                 return [ending] * len(groups)  # no group of its own is to blame
             if len(groups) == 1 or isinstance(error, _GONE) or self._cut_short:  # no use in asking again
                 return [self._abstains(group, error) for group in groups]
-            return [self._alone(inside, group) for group in groups]  # those that do not fail keep their rewards
-
-    def _alone(self, inside: Reward, group: Group) -> Answer:
-        """The answer to one group, which abstains where the reward fails and that is to be lived with."""
-        try:
-            return self._checked(inside.score_groups([group]), [group])[0]
-        except Exception as error:
-            return self._ending(error) or self._abstains(group, error)
+            # Those that do not fail keep their rewards.
+            return [answer for group in groups for answer in self._answers(inside, [group], apart)]
 
     def _checked(self, rewards: Any, groups: Sequence[Group]) -> list[GroupReward]:
         return checked(rewards, groups, f'reward "{self.name}"')

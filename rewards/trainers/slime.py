@@ -69,9 +69,7 @@ def for_slime(
             return (await custom_rm(args, [samples]))[0]
         for place, sample in enumerate(samples):
             if isinstance(sample, list):
-                raise AdjudgeError(
-                    f"samples[{place}] is list: a rollout split into several is scored without --group-rm"
-                )
+                raise AdjudgeError(f"samples[{place}] is list, a rollout split into several: leave --group-rm out")
             _forget(sample)
         read = [_sample(sample, place) for place, sample in enumerate(samples)]
         call = object()  # a group is that of one call

@@ -145,10 +145,8 @@ class _Trl:
     ) -> list[float | None]:
         """Log what is worth watching, and return the rewards of this process's completions, at the places `local`."""
         name = self.scorer.name
-        self.measures = logged(groups, scored.rewards)
-        self.measures["seconds"] = scored.seconds
-        self.measures["tokens_computed"] = float(scored.tokens_computed)
-        self.measures["tokens_saved"] = float(scored.tokens_saved)
+        tokens = {"tokens_computed": float(scored.tokens_computed), "tokens_saved": float(scored.tokens_saved)}
+        self.measures = logged(groups, scored.rewards) | {"seconds": scored.seconds} | tokens
         self.measures |= {measure: value for measure, value in scored.metrics.items() if math.isfinite(value)}
         if log_metric is None:
             _log.info("reward %s: %s", name, self.measures)

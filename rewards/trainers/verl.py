@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+from adjudge.engine.checking import at_least
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.parts.function_reward import Function
 from adjudge.rewards.records.grouping import Sample, collected, group_of
@@ -154,8 +155,7 @@ def _known(info: Any, name: str) -> Any:
 def _largest(num_generations: int | Mapping[str, int]) -> int:
     if not isinstance(num_generations, Mapping):
         return num_generations
-    if wrong := [split for split, size in num_generations.items() if size < 1]:
-        raise AdjudgeError(f'num_generations of "{wrong[0]}" is {num_generations[wrong[0]]}: give at least 1')
+    at_least(1, **{f'num_generations of "{split}"': size for split, size in num_generations.items()})
     if not num_generations:
         raise AdjudgeError('num_generations is empty: give a size for each split, {"train": 8, "test": 1}')
     return max(num_generations.values())

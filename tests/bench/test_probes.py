@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from adjudge.bench.probes import probe, probe_lines, probe_table
-from adjudge.rewards.guards.probes import PROBES
+from adjudge.rewards.guards.probe_texts import PROBES
 from adjudge.rewards.records.group import Group
 from tests.rewards.guards.made_reward import CANARIES, Made, rank
 

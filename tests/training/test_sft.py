@@ -97,6 +97,8 @@ def test_a_number_in_a_csv_file_is_a_text_and_other_texts_are_none() -> None:
     for stars in ("good", "", "nan", None):
         with pytest.raises(AdjudgeError, match='line 2: "stars" has no numbers'):
             select.takes(Row("line 2", {"stars": stars}))
+    with pytest.raises(AdjudgeError, match=r"\(needed by \[select\]\): give some, with a point for the comma"):
+        select.takes(Row("line 2", {"stars": "3,5"}))
 
 
 @pytest.mark.parametrize("blank", ["", " \n"])

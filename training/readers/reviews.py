@@ -10,7 +10,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import Aspect
-from adjudge.rewards.records.rows import Row, id_of, number_of
+from adjudge.rewards.records.rows import Row, id_of, number_of, with_point
 from adjudge.training.stages import read_stage
 
 NEEDED_BY = "a reader's review"
@@ -68,7 +68,7 @@ def score_of(row: Row, name: str) -> float:
     """The score in a column, 1 to 10; raises AdjudgeError naming the row."""
     value = row.columns.get(name)
     if (score := number_of(value)) is None or not 1 <= score <= 10:
-        raise AdjudgeError(f'{row.place}: "{name}" is {str(value)[:40]}: give a score from 1 to 10')
+        raise AdjudgeError(f'{row.place}: "{name}" is {str(value)[:40]}: give a score from 1 to 10{with_point(value)}')
     return score
 
 

@@ -86,7 +86,7 @@ def test_files_of_canaries_name_the_line_that_is_wrong(tmp_path: Path) -> None:
     path.write_text(f"{good}\n\n{good}\n")
     assert [canary.columns for canary in read_canaries(path)] == [{"genre": "letter"}] * 2
     for text, said in [
-        (f"{good}\n{{}}", "line 2 of .*own.jsonl is no canary: .*prompt"),
+        (f"{good}\n{{}}", "line 2 of .*own.jsonl is no canary .*prompt.*: mend it"),
         (good.replace("good", "best"), "line 1 .*best"),
         (good, "there are 1 canaries: give at least 2"),
         ("", "there are 0 canaries"),

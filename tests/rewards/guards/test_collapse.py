@@ -155,9 +155,9 @@ def test_entropy_of_one_bin_is_zero_and_its_state_pickles() -> None:
         ({"reference": []}, "no two different"),
         ({"reference": [1.0, math.nan]}, "no two different"),
         ({"parts": "judge"}, 'parts are "judge"'),
-        ({"bins": 1}, "1 bins"),
-        ({"window": 0}, "a window of 0"),
-        ({"loss": math.nan}, "NaN"),
+        ({"bins": 1}, "bins is 1: give at least 2"),
+        ({"window": 0}, "window is 0: give at least 1"),
+        ({"loss": math.nan}, "loss is nan"),
     ],
 )
 def test_options_that_say_nothing_are_mistakes(how: dict[str, Any], said: str) -> None:

@@ -420,13 +420,14 @@ def test_a_judge_on_a_real_engine_goes_through_all_of_it() -> None:
     expected = reward.score_groups(groups)
     assert bits(guarded.score_groups(groups)) == bits(expected)
     [engine] = guarded.engines
-    assert engine.stats.prompts == 2 * 4 + 336 // 6 and guarded.metrics["guards/failed"] == 0
+    assert engine.stats.prompts == 2 * 4 + 336 // 6 - 2 and guarded.metrics["guards/failed"] == 0
     for guard in ("canary", "degenerate", "injection"):
         assert guarded.metrics[f"guards/{guard}/abstained"] < 0.05  # random weights: some label masses are low
     assert 0 <= guarded.metrics["guards/canary/agreement"] <= 1
     assert guarded.metrics["guards/canary/drift"] == 0
     unknown = {name for name, value in guarded.metrics.items() if math.isnan(value)}
-    assert unknown == {f"guards/collapse/{measure}" for measure in CollapseGuard.measures}
+    collapse = {f"guards/collapse/{measure}" for measure in CollapseGuard.measures}
+    assert unknown == {*collapse, "guards/degenerate/reference_copied"}  # of a reference that it does not read
 
 
 def test_a_reward_that_looks_for_tags_is_probed_in_their_form() -> None:

@@ -83,7 +83,7 @@ def test_its_state_pickles() -> None:
     assert pickle.loads(pickle.dumps(guard)).readings() == guard.readings()
 
 
-@pytest.mark.parametrize("how", [{"window": 0}, {"enough": 1}, {"limit": math.nan}])
+@pytest.mark.parametrize("how", [{"window": 0}, {"enough": 1}, {"limit": math.nan}, {"limit": "0.3"}])
 def test_options_that_say_nothing_are_mistakes(how: dict[str, float]) -> None:
     with pytest.raises(AdjudgeError, match="give"):
         LengthGuard(**how)  # type: ignore[arg-type]

@@ -6,11 +6,15 @@ import pickle
 import pytest
 
 from adjudge.rewards.guards.canary import read_canaries
-from adjudge.rewards.guards.degenerate import degenerate_texts
-from adjudge.rewards.guards.injections import injected_texts
+from adjudge.rewards.guards.guarded import Guarded
+from adjudge.rewards.guards.probe_texts import degenerate_texts, injected_texts
 from adjudge.rewards.guards.probes import DegenerateGuard, InjectionGuard, ProbeEffect, measure_probes
+from adjudge.rewards.judge_rewards.judge_reward import JudgeReward
+from adjudge.rewards.parts.combining import WeightedSum
+from adjudge.rewards.parts.gates import LengthReward
 from adjudge.rewards.records.group import Group
 from tests.rewards.guards.made_reward import CANARIES, Made, rank
+from tests.rewards.written_judges import WrittenJudge, WrittenPairJudge
 
 SPREAD = math.sqrt(8 / 3)  # of 5, 3 and 1
 
@@ -29,6 +33,19 @@ def test_effects_are_worked_out_by_hand() -> None:
     assert effect.effect == pytest.approx(1.5 / SPREAD, abs=1e-6)
     assert effect.interval == pytest.approx((1.5 / SPREAD - half, 1.5 / SPREAD + half), abs=1e-6)
     assert (effect.count, effect.abstained, effect.raised, effect.rise) == (4, 0, 1.0, effect.effect)
+
+
+def test_a_reward_that_reads_no_reference_is_shown_no_copy_of_one() -> None:
+    guard, made = DegenerateGuard(CANARIES), Made()
+    made.reads_reference = False
+    guard.probe(Guarded(made, []))
+    assert math.isnan(guard.readings()["reference_copied"]) and not math.isnan(guard.readings()["filler"])
+    assert not any(canary.reference in group.responses for canary in CANARIES for group in made.asked[0])
+    length, judge = LengthReward(), WrittenJudge(lambda text: 1.0, "pointwise")
+    assert not WeightedSum({"length": length, "judge": JudgeReward(judge)}).reads_reference
+    assert WeightedSum({"length": length, "made": Made()}).reads_reference
+    assert JudgeReward(WrittenJudge(lambda text: 1.0, "tree")).reads_reference
+    assert JudgeReward(WrittenPairJudge(lambda a, b: {"wit": (1.0, 2.0)})).reads_reference
 
 
 def test_each_of_several_probes_has_an_interval_so_wide_that_all_hold_together() -> None:

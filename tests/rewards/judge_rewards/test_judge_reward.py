@@ -20,7 +20,7 @@ from adjudge.rewards.judge_rewards.story_reward import StoryReward
 from adjudge.rewards.judge_rewards.tournament_reward import TournamentReward
 from adjudge.rewards.judges.aspects import HANNA, Aspect
 from adjudge.rewards.judges.debate import DebateJudge
-from adjudge.rewards.judges.ensemble_judge import EnsembleJudge
+from adjudge.rewards.judges.ensemble import EnsembleJudge
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.personal import PersonalJudge, PersonalPairJudge
 from adjudge.rewards.judges.pointwise import PointwiseJudge
@@ -95,7 +95,7 @@ def test_a_missing_reference_is_named_with_its_prompt(tiny: Engine) -> None:
     [from_column] = column.score_groups([Group("Tell one.", ("A story.",), columns={"human": "Theirs."})])
     [own] = JudgeReward(PairwiseJudge(tiny, HANNA[:1])).score_groups([Group("Tell one.", ("A story.",), "Theirs.")])
     assert from_column == own
-    with pytest.raises(AdjudgeError, match=r'group 1, prompt "Tell one\.": "human" is list, not a text'):
+    with pytest.raises(AdjudgeError, match=r'group 1, prompt "Tell one\.": "human" is list: write it as text'):
         column.score_groups([Group("Tell one.", ("A story.",), columns={"human": ["x"]})])
 
 
@@ -113,7 +113,7 @@ def test_the_scales_of_the_judges_of_the_papers(tiny: Engine) -> None:
     assert JudgeReward(igniting).score_groups(group)[0].rewards == (verdict.score,)
     assert JudgeReward(igniting, scale="own").score_groups(group)[0].rewards == (verdict.mean,)
     assert JudgeReward(igniting, scale="decision").score_groups(group)[0].rewards == (float(verdict.acceptable),)
-    with pytest.raises(AdjudgeError, match='group 1, prompt "Tell one.": the rubric has no threshold'):
+    with pytest.raises(AdjudgeError, match='group 1, prompt "Tell one.": scale "decision" needs a threshold'):
         JudgeReward(RubricJudge(tiny, SIX), scale="decision").score_groups(group)
     apart = Rubric((Criterion("a", "?", points=4), Criterion("b", "?", points=6)))
     assert JudgeReward(RubricJudge(tiny, apart, min_mass=0)).score_groups(group)[0].abstained == (None,)

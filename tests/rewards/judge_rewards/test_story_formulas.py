@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judge_rewards.story_formulas import (
-    RELEASED_ALPHA,
+    RELEASED_ASPECTS,
     STORY_ASPECTS,
     ComponentWeights,
     mended_parts,
@@ -35,12 +35,12 @@ def test_the_weights_are_the_papers() -> None:
         "engagement": 1,
     }
     assert ComponentWeights() == ComponentWeights(advantage=0.1, absolute=0.8, length=0.1)
-    assert math.fsum(RELEASED_ALPHA.values()) == 14
+    assert math.fsum(aspect.weight for aspect in RELEASED_ASPECTS) == 14
 
 
 def test_the_published_formula_by_hand() -> None:
     # Σ α y = 5·4 + 3·3.5 + 5 + 3·2 + 1 + 3 = 45.5, of the reference 14 · 3 = 42
-    assert weighted_sum(MINE, {aspect.name: aspect.weight for aspect in STORY_ASPECTS}) == pytest.approx(45.5, abs=1e-9)
+    assert weighted_sum(MINE, STORY_ASPECTS) == pytest.approx(45.5, abs=1e-9)
     parts = published_parts(MINE, REFERENCE, STORY_ASPECTS)
     assert parts == pytest.approx((3.5, 45.5), abs=1e-6)
     assert ComponentWeights().sum(*parts, 0.5) == pytest.approx(0.1 * 3.5 + 0.8 * 45.5 + 0.1 * 0.5, abs=1e-6)

@@ -133,6 +133,8 @@ def test_a_judge_of_single_stories_gives_the_same_scores_beside_any_reference(ti
 def test_mistakes_are_found_before_anything_is_asked(tiny: Engine) -> None:
     with pytest.raises(AdjudgeError, match='the judge does not score "creativity", which the reward weighs'):
         StoryReward(PairwiseJudge(tiny))
+    with pytest.raises(AdjudgeError, match="no aspects given"):
+        StoryReward(JudgeSpec("pairwise"), aspects=())
     with pytest.raises(AdjudgeError, match='the judge does not score "creativity"'):
         StoryReward(JudgeSpec("pairwise", {"aspects": "hanna"}))
     with pytest.raises(AdjudgeError, match='or "pointwise" of both stories, not "tree"'):

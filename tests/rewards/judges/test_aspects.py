@@ -98,6 +98,12 @@ def test_aspects_are_given_as_objects_or_their_fields_or_names_with_meanings_or_
         ({"": "is"}, '"" wants a name and a meaning'),
         ({}, "no aspects given"),
         ([3], "'3' is no aspect"),
+        (3, "aspects is 3: give names, "),
+        ([Aspect(3, "is")], "an aspect: name is 3, not a string"),  # type: ignore[arg-type]
+        *(
+            ([Aspect("wit", "is", weight)], 'the weight of the aspect "wit" is .*: give a number')  # type: ignore[arg-type]
+            for weight in ("3", None, True)
+        ),
     ],
 )
 def test_fields_that_are_no_aspect_are_named(given: Any, message: str) -> None:

@@ -11,8 +11,7 @@ from adjudge.engine.sampling import Sampling
 from adjudge.rewards.engines.specification import JudgeSpec
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.aspects import Aspect
-from adjudge.rewards.judges.ensemble import accompanied, ensemble
-from adjudge.rewards.judges.ensemble_judge import EnsembleJudge
+from adjudge.rewards.judges.ensemble import EnsembleJudge, accompanied, ensemble
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.pointwise import PointwisePairJudge
 from adjudge.rewards.records.verdict import Item, Pair

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from adjudge.engine.absent import AbsentEngine, Card
@@ -16,6 +17,7 @@ from adjudge.engine.score import Reason
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.aspects import HANNA, Aspect
 from adjudge.rewards.judges.debate import DebateJudge
+from adjudge.rewards.judges.ensemble import EnsembleJudge
 from adjudge.rewards.judges.judge import WINDOW
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.personal import PersonalJudge
@@ -25,8 +27,10 @@ from adjudge.rewards.judges.rubric_judge import RubricJudge
 from adjudge.rewards.judges.scalar import ScalarJudge
 from adjudge.rewards.judges.tournament import Tournament
 from adjudge.rewards.judges.tree import TreeJudge
+from adjudge.rewards.records.group import Group
 from adjudge.rewards.records.rubric import Criterion, Rubric
 from adjudge.rewards.records.verdict import Item, Pair, Verdict
+from tests.rewards.scripted import ScriptedEngine
 from tests.rewards.written_judges import WrittenJudge, WrittenPairJudge
 
 TINY = "dummy:tiny-llama"
@@ -40,6 +44,26 @@ def test_of_judges_that_share_a_journal_all_go_by_the_first_verdict(tmp_path: Pa
         [verdict] = second.judge([ITEM])
         assert len(second.calls) == 1 and verdict.score == 2.0 and verdict.id == "mine"
         assert second.judge([ITEM]) == [verdict]
+
+
+def test_a_verdict_names_the_adapter_that_it_was_judged_with(tiny: Engine, tmp_path: Path) -> None:
+    adapted, pair = ScriptedEngine(tiny, lambda shown, before: ""), Pair("One.", "Two.", "Write.")
+    adapted.adapter = "f00d"
+    aspects = [Aspect("wit", "Is it funny?")]
+    for judge, subject in [
+        (PointwiseJudge(adapted, aspects), ITEM),
+        (PairwiseJudge(adapted, aspects), pair),
+        (EnsembleJudge(PairwiseJudge(adapted, aspects, orders="ab")), ITEM),
+        (DebateJudge(adapted, without=["retrieval", "positive", "negative"]), ITEM),
+        (RubricJudge(adapted, Rubric((Criterion("wit", "Is it funny?", 3),))), ITEM),
+    ]:
+        with Journal(tmp_path / judge.kind) as judge.journal:  # type: ignore[attr-defined]
+            [verdict], [again] = judge.judge([subject]), judge.judge([subject])  # type: ignore[attr-defined]
+        assert verdict.adapter == "f00d" and again == verdict
+    [ranked] = Tournament(PairwiseJudge(adapted, aspects)).rank([Group("Write.", ("One.", "Two."))])
+    assert ranked.adapter == "f00d"
+    [bare] = PointwiseJudge(tiny, aspects).judge([ITEM])
+    assert "adapter" not in msgspec.to_builtins(bare)
 
 
 @pytest.mark.parametrize("reason", ["timeout", "cancelled", "unsupported"])

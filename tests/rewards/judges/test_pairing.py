@@ -135,7 +135,9 @@ def test_the_order_on_the_circle_follows_from_texts_and_seed_alone() -> None:
     ("options", "message"),
     [
         ({"kind": "swiss"}, 'pairing is "swiss": choose all, circular or uncertain'),
-        ({"kind": "circular", "k": 1}, "k is 1: with fewer than 2 opponents"),
+        ({"kind": "circular", "k": 1}, "k is 1: give at least 2"),
+        ({"kind": "circular", "k": 2.5}, "k is 2.5: give a whole number"),
+        ({"kind": "uncertain", "budget": "9"}, "budget is '9': give a whole number"),
         ({"kind": "circular", "budget": 9}, 'budget goes with pairing "uncertain", not with "circular"'),
     ],
 )
@@ -145,7 +147,7 @@ def test_options_that_make_no_pairing_are_refused(options: dict, message: str) -
 
 
 def test_a_budget_that_cannot_join_the_members_is_refused() -> None:
-    with pytest.raises(AdjudgeError, match="budget is 6: 8 texts need at least 7 pairs"):
+    with pytest.raises(AdjudgeError, match="budget is 6: give at least 7 pairs for 8 texts"):
         Pairing("uncertain", budget=6).size(8)
 
 

@@ -233,7 +233,7 @@ def test_lone_surrogates_in_principles_do_not_reach_the_journal(tmp_path: Path, 
     assert judge_of(tiny, read_principles(path)).key(ITEMS[0])
 
 
-@pytest.mark.parametrize(("principles", "reason"), [("Be kind.", "one string"), ((), "no principles")])
+@pytest.mark.parametrize(("principles", "reason"), [("Be kind.", "give a list of them"), ((), "no principles")])
 def test_principles_given_in_code_are_checked_alike(tiny: Engine, principles: Any, reason: str) -> None:
     with pytest.raises(AdjudgeError, match=reason):
         PrincipleJudge(tiny, principles)

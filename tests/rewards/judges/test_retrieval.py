@@ -119,7 +119,7 @@ def test_arrays_are_taken_too_and_not_changed() -> None:
     [
         (lambda texts: [1.0] * len(texts), "array of shape"),
         (lambda texts: [[1.0, 2.0]] * (len(texts) + 1), "3 rows for 2 texts"),
-        (lambda texts: [[1.0], [1.0, 2.0]], "different lengths"),
+        (lambda texts: [[1.0], [1.0, 2.0]], "several lengths"),
         (lambda texts: None, "array of shape"),
         (lambda texts: [[math.nan]] * len(texts), r"not one of the 2 examples could be embedded \(non_finite\): give"),
         (lambda texts: [Embedding(None, "timeout")] * len(texts), r"\(timeout\): try again once the server answers"),
@@ -133,6 +133,8 @@ def test_an_embedder_that_gives_something_else_is_one_sentence(embed: Any, reaso
 def test_no_examples_are_a_mistake() -> None:
     with pytest.raises(AdjudgeError, match="no examples"):
         Index([], compass)
+    with pytest.raises(AdjudgeError, match=r"'east' is no Example: give Example\(…\) objects"):
+        Index(["east"], compass)  # type: ignore[list-item]
 
 
 def test_the_content_changes_with_examples_and_numbers() -> None:

@@ -167,6 +167,12 @@ def test_a_rubric_that_the_scheme_cannot_mark_is_refused_before_anything_is_aske
     assert tiny.stats.prompts == asked
 
 
+@pytest.mark.parametrize("how", [{"scheme": "best"}, {"form": "best"}])
+def test_a_scheme_and_a_form_that_are_none_are_refused_also_without_a_rubric(tiny: Engine, how: Any) -> None:
+    with pytest.raises(AdjudgeError, match=f'{next(iter(how))} is "best": choose'):
+        RubricJudge(tiny, **how)
+
+
 def test_in_reasoned_mode_the_score_is_read_where_it_was_written(tiny: Engine) -> None:
     texts = {"plot": "Holds. <ANSWER> 7 </ANSWER>", "style": "Partly. <ANSWER> 0.5 </ANSWER>"}
     engine = ScriptedEngine(tiny, lambda shown, before: texts["plot" if "Does it hold?" in shown else "style"])

@@ -237,7 +237,7 @@ def test_mistakes_of_the_author_are_named_before_anything_is_judged() -> None:
     for groups, options, message in [
         ([GROUP, Group("p", (), id="empty")], {}, 'group "empty", prompt "p": it has no responses'),
         ([GROUP, Group("p", ())], {}, 'group 2, prompt "p": it has no responses, give at least one'),
-        ([GROUP], {"pairing": "uncertain", "budget": 3}, 'group "g", prompt "p": budget is 3: 5 texts need'),
+        ([GROUP], {"pairing": "uncertain", "budget": 3}, 'group "g", prompt "p": budget is 3: give at least 4 pairs'),
         ([GROUP], {"pairing": "swiss"}, 'pairing is "swiss"'),
         ([GROUP], {"ranking": "elo"}, 'ranking is "elo": choose bradley_terry or borda'),
     ]:

@@ -73,6 +73,11 @@ def test_only_a_fine_for_what_cannot_be_read_is_below_0() -> None:
     assert [AccuracyReward(unreadable=paid).below_zero for paid in (-0.5, 0.0, None)] == [True, False, False]
 
 
+def test_a_score_with_a_comma_for_its_point_is_told_so() -> None:
+    with pytest.raises(AdjudgeError, match=r"\"score_a\" is '3,5': give people's score, from 1 to 5, with a point for"):
+        AccuracyReward().score_groups([Group("Rate.", ("x",), columns={"score_a": "3,5", "score_b": "4.5"})])
+
+
 @pytest.mark.parametrize(
     "gold",
     [

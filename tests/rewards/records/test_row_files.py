@@ -206,6 +206,24 @@ def test_a_number_of_too_many_digits_is_named(tmp_path: Path) -> None:
         read_rows(tmp_path / "r.jsonl")
 
 
+def test_columns_of_nothing_at_the_right_of_a_table_are_no_columns(tmp_path: Path) -> None:
+    path = tmp_path / "sheet.csv"
+    path.write_text("prompt,response,,,\np,r,,,\nq,s\n,,,,\n")
+    assert [row.columns for row in read_rows(path)] == [
+        {"prompt": "p", "response": "r"},
+        {"prompt": "q", "response": "s"},
+    ]
+    path.write_text("prompt,response,,,\np,r,,here,\n")
+    with pytest.raises(AdjudgeError, match="line 2 of sheet.csv has more columns than the header"):
+        read_rows(path)
+    path.write_text("prompt,,,response\np,here,there,r\n")
+    with pytest.raises(AdjudgeError, match='sheet.csv has the column "" twice: rename one'):
+        read_rows(path)
+    path.write_text("prompt,response\np,r,\n")  # may be a text that ends with a comma
+    with pytest.raises(AdjudgeError, match="line 2 of sheet.csv has more columns than the header"):
+        read_rows(path)
+
+
 def test_empty_rows_of_a_table_are_no_rows(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("prompt,story_a,story_b\r\nP,a,b\r\n,,\r\n\r\nQ,c,\r\n")
     assert [row.place for row in read_rows(tmp_path / "t.csv")] == ["line 2 of t.csv", "line 5 of t.csv"]

@@ -137,7 +137,7 @@ TWO: dict[str, Any] = {"name": "end", "text": "?", "points": 2}
         ),
         ({"criteria": [{**ONE, "levels": {"0": "none", "9" * 400: "all"}}]}, "a level is from inf to inf: give scores"),
         ({"criteria": [{**ONE, "levels": {"0-99999": "all"}}]}, "a level is from 0 to 99999, which is no range"),
-        ({"criteria": [{**ONE, "levels": {"0": 1}}]}, "Expected `str`, got `int`"),
+        ({"criteria": [{**ONE, "levels": {"0": 1}}]}, 'level "0" is 1: give its words'),
         ({"criteria": [{**ONE, "weight": 1}, TWO]}, 'criterion 2 ("end"): give every criterion a weight, or none'),
         ({"criteria": [{**ONE, "weight": -1}]}, 'criterion 1 ("plot"): weight is -1: give one from 0 to 1e+06'),
         ({"criteria": [{**ONE, "weight": float("inf")}]}, "weight is inf"),
@@ -213,6 +213,9 @@ def test_a_rubric_in_code_holds_criteria_and_these_hold_texts_and_numbers() -> N
         (lambda: Criterion("wit", "x", wrong), "points of the criterion \"wit\" is '3': give a number"),
         (lambda: Criterion("wit", "x", weight=True), "weight of the criterion .* give a number"),
         (lambda: Criterion("wit", None), "text of a criterion is None: give a string"),  # type: ignore[arg-type]
+        (lambda: Rubric((Criterion("wit", "x"),), scale=wrong), "scale is '3': give the lowest score and the highest"),
+        (lambda: Rubric((Criterion("wit", "x"),), scale=(1, wrong)), "an end of the scale is '3': give a number"),
+        (lambda: Rubric((Criterion("wit", "x", 3),), threshold=wrong), "threshold of the rubric is '3': give a number"),
         (lambda: Rubric((wrong,)), r"criterion 1 is '3': give Criterion\(…\) objects"),
         (lambda: open_rubric({"criteria": []}), "rubric is .*: give a Rubric, the name"),  # type: ignore[arg-type]
     ]:

@@ -113,7 +113,7 @@ def test_the_parts_of_a_split_rollout_and_no_samples_at_all_come_as_lists_withou
 
 
 def test_samples_whose_rollout_was_split_are_refused_with_group_rm() -> None:
-    with pytest.raises(AdjudgeError, match=r"samples\[0\] is list: .*without --group-rm"):
+    with pytest.raises(AdjudgeError, match=r"samples\[0\] is list, .*leave --group-rm out"):
         asyncio.run(for_slime(Relative())(ARGS, [[SlimeSample("a"), SlimeSample("bb")], [SlimeSample("c")]]))
 
 

@@ -174,7 +174,12 @@ def test_groups_have_the_size_of_their_split() -> None:
     assert [given["score"] for given in asyncio.run(rollouts())] == [-1.0, 1.0, 0.0]
     with pytest.raises(AdjudgeError, match='num_generations has no "dev" \\(it has: train, test\\)'):
         asyncio.run(compute_score("s", "a", None, info("p", split="dev")))
-    for sizes, message in (({"train": 0}, 'of "train" is 0'), ({}, "is empty"), (0, "num_generations is 0")):
+    for sizes, message in (
+        ({"train": 0}, 'of "train" is 0'),
+        ({}, "is empty"),
+        (0, "num_generations is 0"),
+        (8.5, "a whole"),
+    ):
         with pytest.raises(AdjudgeError, match=message):
             for_verl(reward, sizes)  # type: ignore[arg-type]
 

@@ -112,7 +112,7 @@ def test_a_checkpoint_that_does_not_say_what_guards_knew_lets_them_begin_anew(
 @pytest.mark.parametrize(
     ("guards", "message"),
     [
-        ({"collapse": {"bins": 1}}, r"\[guards\] the collapse guard has 1 bins"),
+        ({"collapse": {"bins": 1}}, r"\[guards\] the collapse guard's bins is 1"),
         ({"canaries": "nowhere.jsonl"}, r"\[guards\] the canaries in .*nowhere.jsonl cannot be read"),
     ],
 )

@@ -215,7 +215,7 @@ def test_canaries_are_read_from_a_file_beside_the_recipe(tmp_path: Path) -> None
 def test_a_setting_that_a_guard_has_not_is_named_with_those_it_has() -> None:
     with pytest.raises(AdjudgeError, match=r'\[guards.collapse\] has no field "part": did you mean "parts"\?'):
         tiny_recipe(Path(), guards={"collapse": {"part": ["x"]}})
-    with pytest.raises(AdjudgeError, match=r"\[guards\] the length guard's limit is NaN"):
+    with pytest.raises(AdjudgeError, match=r"\[guards\] the length guard's limit is nan"):
         watching(length={"limit": float("nan")})
     with pytest.raises(AdjudgeError, match='there is no guard "lengths" to set: choose from length, canary'):
         standard_guards({"lengths": {}})

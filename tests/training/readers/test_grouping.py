@@ -162,6 +162,7 @@ def test_reviews_and_choices_are_read(tmp_path: Path) -> None:
         ({**REVIEW, "score": True}, '"score" is True'),
         ({**REVIEW, "score": float("nan")}, '"score" is'),
         ({**REVIEW, "score": "good"}, '"score" is good'),
+        ({**REVIEW, "score": "7,5"}, '"score" is 7,5: give a score from 1 to 10, with a point for the comma'),
         ({**REVIEW, "score": 10**400}, 'line 2 .*"score" is 10+: give a score from 1 to 10'),
         ({**REVIEW, "reviewer": " "}, '"reviewer" is empty'),
         ({**REVIEW, "reviewer": None}, '"reviewer" is missing'),
