@@ -24,7 +24,7 @@ from adjudge.rewards.judges.options import names_of
 from adjudge.rewards.judges.published_rubrics import open_rubric
 from adjudge.rewards.judges.retrieval import EngineEmbedder
 from adjudge.rewards.judges.rubric_scoring import Form
-from adjudge.rewards.records.rows import Row, number_of
+from adjudge.rewards.records.rows import Row, number_of, with_point
 from adjudge.rewards.records.wire import ITEM_COLUMNS, item_of
 from adjudge.training.attrition import show_attrition
 from adjudge.training.kept_engine import KeptEngine
@@ -224,7 +224,8 @@ def _label(row: Row, name: str) -> float | None:
         return None
     number = float(value) if isinstance(value, bool) else number_of(value)
     if number is None:
-        raise AdjudgeError(f'{row.place}: "{name}" is {str(value)[:40]!r}, not a number: mend it, or name --label')
+        shown = f'{row.place}: "{name}" is {str(value)[:40]!r}, not a number'
+        raise AdjudgeError(f"{shown}: mend it{with_point(value)}, or name --label")
     return number
 
 
