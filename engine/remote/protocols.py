@@ -37,6 +37,15 @@ class Ask(NamedTuple):
     token_ids: Tokens
 
 
+class TextAsk(NamedTuple):
+    """The texts to write after one prompt's tokens."""
+
+    tokens: Tokens
+    sampling: Sampling
+    seed: int | None
+    max_tokens: int
+
+
 class Reading(NamedTuple):
     """Log-probabilities over the full vocabulary; `at_most` differs where the server did not report one (−∞ here)."""
 
@@ -115,14 +124,12 @@ class Protocol(ABC):
         """The readings in a reply, or why there is none, and how many tokens were computed; raises BadReply."""
 
     @abstractmethod
-    def text_body(
-        self, tokens: Tokens, sampling: Sampling, seed: int | None, max_tokens: int, priority: int
-    ) -> dict[str, Any]:
+    def text_body(self, ask: TextAsk, priority: int) -> dict[str, Any]:
         """The request for the texts after one prompt."""
 
     @abstractmethod
-    def texts(self, raw: bytes, tokens: Tokens, sampling: Sampling) -> tuple[list[Text], int]:
-        """The `sampling.n` texts after `tokens`, in order, and how many tokens were computed; raises BadReply."""
+    def texts(self, raw: bytes, ask: TextAsk) -> tuple[list[Text], int]:
+        """The texts that were asked for, in order, and how many tokens were computed; raises BadReply."""
 
     def text_of(self, token_ids: Tokens, end: FinishReason, sampling: Sampling) -> str:
         """The text of generated tokens as an engine here would give it: without its end token or stop string.
@@ -203,14 +210,13 @@ def prompt_logprob(value: float | None) -> float:
     return math.nan if value is None else logprob(value)
 
 
-def prompt_read(
-    listed: Sequence[Mapping[int, float] | None], tokens: Tokens, count: int, end: FinishReason
-) -> PromptRead:
-    """A prompt's own tokens from what a server lists at their places, with the `count` most probable ones.
+def prompt_read(listed: Sequence[Mapping[int, float] | None], ask: TextAsk, end: FinishReason) -> PromptRead:
+    """A prompt's own tokens from what a server lists at their places, with as many of the most probable as asked for.
 
     Nothing is known of the first. Of a text that broke off the prompt may not have been read: that is (). Raises
     BadReply where else a place is missing, or its own token there, or alternatives to it.
     """
+    tokens, count = ask.tokens, ask.sampling.prompt_logprobs or 0
     whole = len(listed) == len(tokens) and all(
         place is not None and token in place and len(place) >= count
         for token, place in zip(tokens[1:], listed[1:], strict=True)

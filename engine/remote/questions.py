@@ -13,8 +13,7 @@ from adjudge.engine.batching.call import Call
 from adjudge.engine.batching.reading import ScoreJob
 from adjudge.engine.completion import Completion, FinishReason
 from adjudge.engine.remote.pooling import Pooling
-from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text
-from adjudge.engine.sampling import Sampling
+from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text, TextAsk
 from adjudge.engine.score import Reason, Score
 from adjudge.engine.tokens import Tokens
 
@@ -88,30 +87,22 @@ def read_question(protocol: Protocol, asks: Mapping[Ask, Sequence[tuple[ReadJob,
     )
 
 
-def text_question(
-    protocol: Protocol,
-    call: Call,
-    prompt: int,
-    tokens: Tokens,
-    sampling: Sampling,
-    seed: int | None,
-    max_tokens: int,
-    priority: int,
-) -> Question:
+def text_question(protocol: Protocol, call: Call, prompt: int, ask: TextAsk, priority: int) -> Question:
     """For the texts after prompt number `prompt`; one that the server refuses counts as cancelled."""
+    n = ask.sampling.n
     ends: dict[Reason, FinishReason] = {"timeout": "timeout", "too_long": "too_long", "non_finite": "non_finite"}
 
     def take(texts: Sequence[Text]) -> None:
         for sample, text in enumerate(texts):
-            completion = Completion(prompt, sample, **text._asdict(), prompt_tokens=len(tokens))
-            call.answer(prompt * sampling.n + sample, completion)
+            completion = Completion(prompt, sample, **text._asdict(), prompt_tokens=len(ask.tokens))
+            call.answer(prompt * n + sample, completion)
 
     return Question(
         protocol.text_path,
-        _encode(protocol.text_body(tokens, sampling, seed, max_tokens, priority)),
-        lambda raw: protocol.texts(raw, tokens, sampling),
+        _encode(protocol.text_body(ask, priority)),
+        lambda raw: protocol.texts(raw, ask),
         take,
-        lambda reason: [Text("", (), ends.get(reason, "cancelled"))] * sampling.n,
+        lambda reason: [Text("", (), ends.get(reason, "cancelled"))] * n,
     )
 
 

@@ -21,7 +21,7 @@ from adjudge.engine.remote.batches import batches
 from adjudge.engine.remote.card import Kind, ModelCard, read_card
 from adjudge.engine.remote.completions import AdjudgeProtocol, OpenAIProtocol, VllmProtocol
 from adjudge.engine.remote.pooling import EMBEDDINGS, REWARDS, Pooling
-from adjudge.engine.remote.protocols import Ask, Protocol
+from adjudge.engine.remote.protocols import Ask, Protocol, TextAsk
 from adjudge.engine.remote.questions import Question, ReadJob, pool_question, read_question, text_question
 from adjudge.engine.remote.sglang import SglangProtocol
 from adjudge.engine.remote.transport import Transport, mend
@@ -173,7 +173,8 @@ class RemoteEngine(EngineFace):
         for place, tokens in enumerate(all_tokens):
             seed = sampling.seed if seeds is None else seeds[place]
             room = min(sampling.max_tokens, self._window - len(tokens))
-            question = partial(text_question, self.protocol, call, place, tokens, sampling, seed, room)
+            ask = TextAsk(tokens, sampling, seed, room)
+            question = partial(text_question, self.protocol, call, place, ask)
             call.open += sampling.n
             if room < 1:
                 question(0).give_up("too_long")
