@@ -13,13 +13,12 @@ from adjudge.engine.async_engine import AsyncFace
 from adjudge.engine.http import openapi
 from adjudge.engine.http.bodies import JsonRequest
 from adjudge.engine.http.chat import chat
-from adjudge.engine.http.classify import classify
 from adjudge.engine.http.completions import completions
-from adjudge.engine.http.embeddings import embeddings
 from adjudge.engine.http.errors import respond
 from adjudge.engine.http.gate import SCHEMA, Gate
 from adjudge.engine.http.limits import Limits
 from adjudge.engine.http.metrics import Metrics
+from adjudge.engine.http.pooling import classify, embeddings
 from adjudge.engine.http.scores import score
 from adjudge.engine.http.service import Service
 from adjudge.engine.http.status import health, metrics, model, models
