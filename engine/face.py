@@ -399,4 +399,4 @@ def names_in(labels: AnyLabels) -> tuple[str, ...]:
 
 def _is_set(labels: Any) -> bool:
     """Whether it is no single label, were it one that is no string."""
-    return isinstance(labels, Labels | LabelSet | Collection) and not isinstance(labels, str)
+    return not isinstance(labels, str) and isinstance(labels, Labels | LabelSet | Collection)
