@@ -1,14 +1,15 @@
-"""What one request to a server asks for a call, and what becomes of its reply."""
+"""What one request to a server asks for a call, which prompts go into it, and what becomes of its reply."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from adjudge.engine import trie
 from adjudge.engine.batching.call import Call
 from adjudge.engine.batching.reading import ScoreJob
 from adjudge.engine.completion import Completion, FinishReason
@@ -21,6 +22,10 @@ _encode = msgspec.json.Encoder(enc_hook=lambda number: number.item()).encode  # 
 
 NEGLIGIBLE = 1e-3
 """By how much a label's log-probability may be unknown."""
+TOKENS_AT_ONCE = 1 << 16
+"""Token ids in one request, unless a prompt alone has more: half a megabyte of JSON, where proxies take one."""
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -122,3 +127,26 @@ def pool_question(pooling: Pooling, call: Call, prompts: Mapping[Tokens, Sequenc
         take,
         lambda reason: [pooling.abstained(reason, tokens) for tokens in wanted],
     )
+
+
+def batches(
+    by_tokens: Mapping[Tokens, Sequence[T]], at_once: int, more: Callable[[T], int] = lambda one: 0
+) -> Iterator[list[T]]:
+    """What is to be asked after each prompt, `at_once` together at most; each brings `more` ids than the prompt's.
+
+    Neighbours in the prefix tree go into one request, or one after the other.
+    """
+    together: list[T] = []
+    size = 0
+    prompts = list(by_tokens)
+    for place in trie.order(prompts):
+        tokens = prompts[place.item]
+        for one in by_tokens[tokens]:
+            ids = len(tokens) + more(one)
+            if together and (len(together) >= at_once or size + ids > TOKENS_AT_ONCE):
+                yield together
+                together, size = [], 0
+            together.append(one)
+            size += ids
+    if together:
+        yield together

@@ -17,12 +17,11 @@ from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.models.sources import tokenizer_named
 from adjudge.engine.remote.address import server_of
 from adjudge.engine.remote.asker import Asker
-from adjudge.engine.remote.batches import batches
 from adjudge.engine.remote.card import Kind, ModelCard, read_card
 from adjudge.engine.remote.completions import AdjudgeProtocol, OpenAIProtocol, VllmProtocol
 from adjudge.engine.remote.pooling import EMBEDDINGS, REWARDS, Pooling
 from adjudge.engine.remote.protocols import Ask, Protocol, TextAsk
-from adjudge.engine.remote.questions import Question, ReadJob, pool_question, read_question, text_question
+from adjudge.engine.remote.questions import Question, ReadJob, batches, pool_question, read_question, text_question
 from adjudge.engine.remote.sglang import SglangProtocol
 from adjudge.engine.remote.transport import Transport, mend
 from adjudge.engine.sampling import Sampling

@@ -44,7 +44,8 @@ def until_end(events: SimpleQueue[Event | None], terms: Terms) -> Iterator[tuple
 
     That is NotServing where nobody waits any more on the call's terms.
     """
-    terms.when_given_up(lambda: events.put(NotServing(ENDED)))
+    if terms.given_up is not None:
+        terms.given_up.add_done_callback(lambda _: events.put(NotServing(ENDED)))
     while (event := events.get()) is not None:
         if isinstance(event, BaseException):
             raise event
