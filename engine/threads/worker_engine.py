@@ -17,7 +17,6 @@ class SharedEngine(EngineAround):
     def __init__(self, worker: Worker) -> None:
         engine = worker.engine
         super().__init__(engine)
-        self.stats = engine.stats
         self.score_call = engine.score_call
         self.generate_call = engine.generate_call
         self.embed_call = engine.embed_call
