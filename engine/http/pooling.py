@@ -144,12 +144,10 @@ async def _read(
 
     async def opened() -> Answers:
         tokens = await asyncio.to_thread(lambda: part(service.engine.face.read(prompts)))
-        answers = await service.engine.open_embed(tokens, priority=body.priority or 0, timeout=timeout)
-        service.ends_with(request, answers.close)
-        return answers
+        return await service.engine.open_embed(tokens, priority=body.priority or 0, timeout=timeout)
 
     with blame("input"):
-        answers = await service.unless_gone(request, opened(), timeout)
+        answers = await service.begun(request, opened, timeout)
         found = await service.unless_gone(request, in_order(answers))
     return found, answers.prompt_tokens - answers.cached_tokens
 
