@@ -20,7 +20,6 @@ from adjudge.engine.remote.protocols import (
     TextAsk,
     UsageReply,
     bounded,
-    hurry,
     logprob,
     ordered,
     prompt_logprob,
@@ -111,7 +110,7 @@ class OpenAIProtocol(Protocol):
         """Have the texts of all tokens."""
         _ = self._by_text
 
-    def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
+    def score_body(self, asks: Sequence[Ask]) -> dict[str, Any]:
         """One token, of which only the alternatives are wanted, under the model's own distribution."""
         [ask] = asks
         return {
@@ -134,7 +133,7 @@ class OpenAIProtocol(Protocol):
         chosen = self.named(listed.tokens[0]) if listed.tokens else None
         return [bounded(self.alternatives(listed.top_logprobs[0]), asks[0].token_ids, chosen)], computed
 
-    def text_body(self, ask: TextAsk, priority: int) -> dict[str, Any]:
+    def text_body(self, ask: TextAsk) -> dict[str, Any]:
         """What every such server takes."""
         sampling = ask.sampling
         body: dict[str, Any] = {
@@ -188,23 +187,24 @@ class VllmProtocol(OpenAIProtocol):
     """
 
     kind = "vllm"
+    hurries = True
     fields = frozenset(Sampling.__struct_fields__)
 
     def make_ready(self) -> None:
         """Texts name tokens only where a server does not write numbers."""
 
-    def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
+    def score_body(self, asks: Sequence[Ask]) -> dict[str, Any]:
         """The chosen tokens' log-probabilities where the server can, else the most probable ones."""
         [ask] = asks
         neutral = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
         wanted = {"logprob_token_ids": ask.token_ids, "return_tokens_as_token_ids": True}
-        return super().score_body(asks, priority) | neutral | wanted | hurry(priority)
+        return super().score_body(asks) | neutral | wanted
 
-    def text_body(self, ask: TextAsk, priority: int) -> dict[str, Any]:
+    def text_body(self, ask: TextAsk) -> dict[str, Any]:
         """Every field of Sampling; what the server's own defaults might change is always said."""
         sampling = ask.sampling
         forms = {"json": sampling.json_schema, "regex": sampling.regex, "choice": sampling.choices}
-        body = super().text_body(ask, priority) | {
+        body = super().text_body(ask) | {
             "top_k": sampling.top_k or -1,
             "min_p": sampling.min_p,
             "repetition_penalty": sampling.repetition_penalty,
@@ -220,7 +220,7 @@ class VllmProtocol(OpenAIProtocol):
             body["prompt_logprobs"] = sampling.prompt_logprobs
         if form := {name: value for name, value in forms.items() if value is not None}:
             body["structured_outputs"] = form
-        return body | hurry(priority)
+        return body
 
     def written(self, choice: Choice, ask: TextAsk) -> Text:
         """One text with its own tokens and their log-probabilities, and those of its prompt."""
@@ -261,7 +261,7 @@ class AdjudgeProtocol(VllmProtocol):
     written_per_read = 0
     score_path = "/v1/score"
 
-    def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
+    def score_body(self, asks: Sequence[Ask]) -> dict[str, Any]:
         """Each item is a whole prompt with its own label tokens."""
         return {
             "model": self.model,
@@ -270,7 +270,7 @@ class AdjudgeProtocol(VllmProtocol):
             "label_token_ids": [ask.token_ids for ask in asks],
             "apply_softmax": False,
             "item_first": False,
-        } | hurry(priority)
+        }
 
     def readings(self, raw: bytes, asks: Sequence[Ask]) -> tuple[list[Reading | Reason], int]:
         """The readings that come with each item's score."""
@@ -280,13 +280,13 @@ class AdjudgeProtocol(VllmProtocol):
         pairs = zip(reply.results, asks, strict=True)
         return [_reading(result, ask) for result, ask in pairs], reply.usage.computed if reply.usage else 0
 
-    def text_body(self, ask: TextAsk, priority: int) -> dict[str, Any]:
+    def text_body(self, ask: TextAsk) -> dict[str, Any]:
         """The fields of Sampling under their own names."""
         fields = ask.sampling.__struct_fields__
         chosen = {name: value for name in fields if (value := getattr(ask.sampling, name)) is not None}
         asked = {"model": self.model, "prompt": ask.tokens, "max_tokens": ask.max_tokens, "return_token_ids": True}
         named = {"return_tokens_as_token_ids": True} if ask.sampling.logprobs else {}
-        return chosen | asked | named | ({} if ask.seed is None else {"seed": ask.seed}) | hurry(priority)
+        return chosen | asked | named | ({} if ask.seed is None else {"seed": ask.seed})
 
 
 def _reading(result: ScoreResult, ask: Ask) -> Reading | Reason:

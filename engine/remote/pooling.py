@@ -21,7 +21,7 @@ from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import RemoteError
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.remote.card import Kind
-from adjudge.engine.remote.protocols import UsageReply, hurry
+from adjudge.engine.remote.protocols import UsageReply
 from adjudge.engine.remote.transport import BadReply
 from adjudge.engine.score import Reason
 from adjudge.engine.tokens import Tokens
@@ -77,19 +77,18 @@ Indexed = TypeVar("Indexed", EmbeddingDataReply, ClassifiedReply)
 class Pooling(ABC):
     """How one kind of server, whose model is `model`, is asked at `path`: for `at_once` prompts in a request.
 
-    `fields` are sent besides them, and a priority where it `hurries`.
+    `fields` are sent besides them, and a priority where it `hurries`, as servers do that schedule by it.
     """
 
     path: ClassVar[str]
 
     def __init__(self, model: str, at_once: int = 1, hurries: bool = True, **fields: Any) -> None:
-        self.model, self.at_once = model, at_once
-        self._hurries, self._fields = hurries, fields
+        self.model, self.at_once, self.hurries = model, at_once, hurries
+        self._fields = fields
 
-    def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
+    def body(self, prompts: Sequence[Tokens]) -> dict[str, Any]:
         """The request for some prompts."""
-        body = {"model": self.model, "input": prompts, **self._fields}
-        return body | hurry(priority) if self._hurries else body
+        return {"model": self.model, "input": prompts, **self._fields}
 
     @abstractmethod
     def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[Embedding] | list[ModelReward], int]:
@@ -152,7 +151,7 @@ class RewardPooling(Pooling):
 class SglangRewards(RewardPooling):
     """SGLang, which knows neither the model's name nor a priority here."""
 
-    def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
+    def body(self, prompts: Sequence[Tokens]) -> dict[str, Any]:
         """Its native fields."""
         return {"input_ids": prompts}
 
@@ -182,7 +181,7 @@ EMBEDDINGS: dict[Kind, Callable[[str], Pooling]] = {
 REWARDS: dict[Kind, Callable[[str], Pooling]] = {
     "adjudge": partial(RewardPooling, **AS_THEY_ARE, **OURS),
     "vllm": partial(RewardPooling, **AS_THEY_ARE),
-    "sglang": SglangRewards,
+    "sglang": partial(SglangRewards, hurries=False),
 }
 """Other servers have no common form for a reward."""
 

@@ -95,10 +95,11 @@ class Protocol(ABC):
 
     `reads_at_once` distributions go into one request. A read makes the server write `written_per_read` tokens, and
     `margin` tokens of its context can be neither read nor written. `fields` are those of Sampling that it honours,
-    besides `max_tokens`.
+    besides `max_tokens`. One that schedules by priority `hurries`.
     """
 
     kind: ClassVar[str]
+    hurries: ClassVar[bool] = False
     reads_at_once: ClassVar[int] = 1
     written_per_read: ClassVar[int] = 1
     margin: ClassVar[int] = 0
@@ -116,7 +117,7 @@ class Protocol(ABC):
         return None
 
     @abstractmethod
-    def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
+    def score_body(self, asks: Sequence[Ask]) -> dict[str, Any]:
         """The request for some readings."""
 
     @abstractmethod
@@ -124,7 +125,7 @@ class Protocol(ABC):
         """The readings in a reply, or why there is none, and how many tokens were computed; raises BadReply."""
 
     @abstractmethod
-    def text_body(self, ask: TextAsk, priority: int) -> dict[str, Any]:
+    def text_body(self, ask: TextAsk) -> dict[str, Any]:
         """The request for the texts after one prompt."""
 
     @abstractmethod
@@ -163,11 +164,6 @@ class Protocol(ABC):
             if name not in self.fields:
                 other = "give temperature 0" if name == "seed" else "leave it out"
                 raise RemoteError(f"{name}: {self.kind} servers do not honour it; {other}, or use `adjudge serve`")
-
-
-def hurry(priority: int) -> dict[str, int]:
-    """The field for a priority: servers that schedule by arrival refuse any."""
-    return {"priority": priority} if priority else {}
 
 
 def token_of(token_id: int | None) -> int:

@@ -58,23 +58,29 @@ class ReadJob(ScoreJob):
 
 @dataclass(eq=False)
 class Question:
-    """One request: its body goes to a path, and `decode` has the reply, checked, with how many tokens it cost.
+    """One request: its fields go to a path, and `decode` has the reply, checked, with how many tokens it cost.
 
-    That raises BadReply. `take` answers with a reply, and `nothing` is the reply that stands for none.
+    That raises BadReply. `take` answers with a reply, and `nothing` is the reply that stands for none. Servers that do
+    not schedule by priority (`hurries`) refuse any.
     """
 
     path: str
-    body: bytes
+    fields: dict[str, Any]
+    hurries: bool
     decode: Callable[[bytes], tuple[Any, int]]
     take: Callable[[Any], None]
     nothing: Callable[[Reason], Any]
+
+    def body(self, priority: int) -> bytes:
+        """What is sent."""
+        return _encode(self.fields | ({"priority": priority} if self.hurries and priority else {}))
 
     def give_up(self, reason: Reason) -> None:
         """Answer that there is none."""
         self.take(self.nothing(reason))
 
 
-def read_question(protocol: Protocol, asks: Mapping[Ask, Sequence[tuple[ReadJob, int]]], priority: int) -> Question:
+def read_question(protocol: Protocol, asks: Mapping[Ask, Sequence[tuple[ReadJob, int]]]) -> Question:
     """For label distributions; each goes to all (job, place in its label set) that wait for it."""
     wanted = list(asks)
 
@@ -85,14 +91,15 @@ def read_question(protocol: Protocol, asks: Mapping[Ask, Sequence[tuple[ReadJob,
 
     return Question(
         protocol.score_path,
-        _encode(protocol.score_body(wanted, priority)),
+        protocol.score_body(wanted),
+        protocol.hurries,
         lambda raw: protocol.readings(raw, wanted),
         take,
         lambda reason: [reason] * len(wanted),
     )
 
 
-def text_question(protocol: Protocol, call: Call, prompt: int, ask: TextAsk, priority: int) -> Question:
+def text_question(protocol: Protocol, call: Call, prompt: int, ask: TextAsk) -> Question:
     """For the texts after prompt number `prompt`; one that the server refuses counts as cancelled."""
     n = ask.sampling.n
     ends: dict[Reason, FinishReason] = {"timeout": "timeout", "too_long": "too_long", "non_finite": "non_finite"}
@@ -104,14 +111,15 @@ def text_question(protocol: Protocol, call: Call, prompt: int, ask: TextAsk, pri
 
     return Question(
         protocol.text_path,
-        _encode(protocol.text_body(ask, priority)),
+        protocol.text_body(ask),
+        protocol.hurries,
         lambda raw: protocol.texts(raw, ask),
         take,
         lambda reason: [Text("", (), ends.get(reason, "cancelled"))] * n,
     )
 
 
-def pool_question(pooling: Pooling, call: Call, prompts: Mapping[Tokens, Sequence[int]], priority: int) -> Question:
+def pool_question(pooling: Pooling, call: Call, prompts: Mapping[Tokens, Sequence[int]]) -> Question:
     """For the hidden state or the reward of prompts; each goes to all places in the call that wait for it."""
     wanted = list(prompts)
 
@@ -122,7 +130,8 @@ def pool_question(pooling: Pooling, call: Call, prompts: Mapping[Tokens, Sequenc
 
     return Question(
         pooling.path,
-        _encode(pooling.body(wanted, priority)),
+        pooling.body(wanted),
+        pooling.hurries,
         lambda raw: pooling.answers(raw, wanted),
         take,
         lambda reason: [pooling.abstained(reason, tokens) for tokens in wanted],

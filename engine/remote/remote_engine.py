@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from adjudge.engine.batching.call import Call
@@ -37,8 +36,8 @@ PROTOCOLS: dict[Kind, type[Protocol]] = {
     "openai": OpenAIProtocol,
 }
 
-Asked = tuple[Call, Sequence[Callable[[int], Question]]]
-"""A call that is prepared, with what makes its questions once their priority is known."""
+Asked = tuple[Call, Sequence[Question]]
+"""A call that is prepared, with its questions."""
 
 
 class RemoteEngine(EngineFace):
@@ -145,7 +144,7 @@ class RemoteEngine(EngineFace):
         for ask in asks:
             by_tokens.setdefault(ask.tokens, []).append(ask)
         questions = [
-            partial(read_question, self.protocol, {ask: asks[ask] for ask in together})
+            read_question(self.protocol, {ask: asks[ask] for ask in together})
             for together in batches(
                 by_tokens, min(self.protocol.reads_at_once, self._most), lambda ask: len(ask.token_ids)
             )
@@ -168,15 +167,14 @@ class RemoteEngine(EngineFace):
         call = Call(self.transport.clock())
         all_tokens, sampling = self.sampled(prompts, sampling, seeds, options)
         self.protocol.check(sampling, seeds is not None)
-        questions: list[Callable[[int], Question]] = []
+        questions: list[Question] = []
         for place, tokens in enumerate(all_tokens):
             seed = sampling.seed if seeds is None else seeds[place]
             room = min(sampling.max_tokens, self._window - len(tokens))
-            ask = TextAsk(tokens, sampling, seed, room)
-            question = partial(text_question, self.protocol, call, place, ask)
+            question = text_question(self.protocol, call, place, TextAsk(tokens, sampling, seed, room))
             call.open += sampling.n
             if room < 1:
-                question(0).give_up("too_long")
+                question.give_up("too_long")
             else:
                 call.asks(tokens)
                 questions.append(question)
@@ -214,9 +212,7 @@ class RemoteEngine(EngineFace):
         self._asker.close()
 
     def _answers(self, asked: Asked, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
-        call, questions = asked
-        urgency = call.terms.urgency(priority)
-        for place, answer in self._asker.answers(call, [question(urgency) for question in questions], timeout):
+        for place, answer in self._asker.answers(*asked, priority, timeout):
             if isinstance(answer, Completion):
                 self._asker.count(tokens_written=len(answer.token_ids))
             yield place, answer
@@ -233,7 +229,7 @@ class RemoteEngine(EngineFace):
             call.asks(tokens)
             places.setdefault(tokens, []).append(place)
         questions = [
-            partial(pool_question, pooling, call, {tokens: places[tokens] for tokens in together})
+            pool_question(pooling, call, {tokens: places[tokens] for tokens in together})
             for together in batches({tokens: [tokens] for tokens in places}, min(pooling.at_once, self._most))
         ]
         return call, questions

@@ -75,7 +75,7 @@ class SglangProtocol(Protocol):
     score_path = "/generate"
     text_path = "/generate"
 
-    def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
+    def score_body(self, asks: Sequence[Ask]) -> dict[str, Any]:
         """One token, of which only the labels' log-probabilities are wanted: the model's own at temperature 0."""
         [ask] = asks
         return {
@@ -102,7 +102,7 @@ class SglangProtocol(Protocol):
             return ["non_finite"], computed
         return [Reading.exact([logprob(values[token]) for token in asks[0].token_ids])], computed
 
-    def text_body(self, ask: TextAsk, priority: int) -> dict[str, Any]:
+    def text_body(self, ask: TextAsk) -> dict[str, Any]:
         """The fields of Sampling under SGLang's names; choices become a regular expression."""
         sampling = ask.sampling
         params: dict[str, Any] = {
