@@ -27,7 +27,7 @@ from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Score
 from adjudge.engine.text import grammar
-from adjudge.engine.threads.worker import Deliver, Event, Piece, Ticket, Worker
+from adjudge.engine.threads.worker import Event, Piece, Start, Worker
 from adjudge.engine.threads.worker_engine import SharedEngine
 from adjudge.engine.waiting import answered_by, terms
 
@@ -45,10 +45,10 @@ class Answers:
     were asked for. Errors are raised by the iteration. Leaving it early, or `close`, or letting go of it, cancels what
     is still under way.
     `prompt_tokens` and `cached_tokens` count the prompts' tokens and those that did not have to be computed; they are
-    complete when the iteration has ended. `start` begins the call, and returns what cancels it.
+    complete when the iteration has ended.
     """
 
-    def __init__(self, call: Call | Order, start: Callable[[Deliver], Callable[[], object]]) -> None:
+    def __init__(self, call: Call | Order, start: Start) -> None:
         self._call = call
         events: asyncio.Queue[Event | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
@@ -232,12 +232,7 @@ class AsyncEngine(AsyncFace):
         return not self.engine.asleep
 
     def _begin(self, call: Any, priority: int, timeout: float | None, pieces: bool = False) -> Answers:
-        def start(deliver: Deliver) -> Callable[[], object]:
-            ticket = Ticket(call, deliver, pieces)
-            self.worker.start(ticket, priority, timeout)
-            return partial(self.worker.cancel, ticket)
-
-        return Answers(call, start)
+        return Answers(call, lambda deliver: self.worker.start(call, deliver, priority, timeout, pieces))
 
     def counters(self) -> dict[str, float]:
         """Totals since the engine opened, and how many requests run and wait and how many KV blocks are free now."""

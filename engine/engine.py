@@ -371,8 +371,11 @@ class Engine(EngineFace):
                         failure = EngineFailed("a step of another call on this engine failed and took this one with it")
                     elif mine and call.open and not call.answers:
                         try:
-                            self._step_or_abort()
-                        except Exception as error:
+                            self.step()
+                        except BaseException as error:
+                            self.scheduler.abort()
+                            if not isinstance(error, Exception):
+                                raise
                             failure = error
                 if failure is not None:
                     while call.answers:  # what was done before is not lost
@@ -393,13 +396,6 @@ class Engine(EngineFace):
     def _drop_left(self) -> None:
         while self._left:
             self.cancel(self._left.popleft())
-
-    def _step_or_abort(self) -> None:
-        try:
-            self.step()
-        except BaseException:
-            self.scheduler.abort()
-            raise
 
 
 def _opened(model: str | Path | Lent, device: str, dtype: str) -> tuple[OpenModel, torch.device, str, str]:

@@ -11,7 +11,7 @@ class EngineAround(EngineFace):
 
     def __init__(self, engine: EngineFace) -> None:
         super().__init__(engine.tokenizer)
-        self.name, self.dtype = engine.name, engine.dtype
+        self.name, self.dtype, self.stats = engine.name, engine.dtype, engine.stats
         self._engine = engine
         self._compile_labels, self.byte_table = engine._compile_labels, engine.byte_table  # 0.5 s to make anew
 

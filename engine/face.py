@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Collection, Iterator, Sequence, Sized
 from functools import cache, lru_cache, partial
 from numbers import Integral
+from operator import itemgetter
 from types import TracebackType
 from typing import Any, Never, Self, cast
 
@@ -181,7 +182,7 @@ class EngineFace(ABC):
         scored within `timeout` seconds "timeout". Lower `priority` comes first where several calls are under way.
         Raises LabelError, PromptError and QueueFull before anything is computed.
         """
-        scores = sorted(self.score_iter(prompts, labels, priority=priority, timeout=timeout), key=_place)
+        scores = sorted(self.score_iter(prompts, labels, priority=priority, timeout=timeout), key=itemgetter(0))
         return [score for _, score in scores]
 
     def generate(
@@ -202,7 +203,7 @@ class EngineFace(ABC):
         `timeout` seconds ends there, with "timeout". Raises PromptError and QueueFull before anything is computed.
         """
         how: dict[str, Any] = {"seeds": seeds, "priority": priority, "timeout": timeout}
-        completions = sorted(self.generate_iter(prompts, sampling, **how, **options), key=_place)
+        completions = sorted(self.generate_iter(prompts, sampling, **how, **options), key=itemgetter(0))
         return [completion for _, completion in completions]
 
     def embed(
@@ -215,7 +216,7 @@ class EngineFace(ABC):
         "timeout"; on an engine that cannot read hidden states every prompt has the reason "unsupported". Raises
         PromptError and QueueFull before anything is computed.
         """
-        embeddings = sorted(self.embed_iter(prompts, priority=priority, timeout=timeout), key=_place)
+        embeddings = sorted(self.embed_iter(prompts, priority=priority, timeout=timeout), key=itemgetter(0))
         return [embedding for _, embedding in embeddings]
 
     def reward(
@@ -226,7 +227,7 @@ class EngineFace(ABC):
         Reasons for having none are those of `embed`. Raises AdjudgeError for a model that is no reward model, and
         PromptError and QueueFull, before anything is computed.
         """
-        rewards = sorted(self.reward_iter(prompts, priority=priority, timeout=timeout), key=_place)
+        rewards = sorted(self.reward_iter(prompts, priority=priority, timeout=timeout), key=itemgetter(0))
         return [reward for _, reward in rewards]
 
     def read_answers(
@@ -340,7 +341,7 @@ class EngineFace(ABC):
         self.require_rewards()
         head = self.reward_head
         assert head is not None
-        return head.read_parts(self.read(prompts, ended=True))
+        return [head.read_part(tokens) for tokens in self.read(prompts, ended=True)]
 
     def _compile(self, prompt: AnyPrompt, labels: AnyLabels) -> LabelSet:
         """Labels in the context of the prompt's last characters, compiled once for each such context."""
@@ -383,7 +384,9 @@ def sets_of(prompts: Sequence[AnyPrompt], labels: AnyLabels | Sequence[AnyLabels
     given: Any = labels
     if isinstance(given, Iterator):  # which is read only once
         given = list(given)
-    if isinstance(given, (Labels, LabelSet, str)) or all(isinstance(label, str) for label in given):
+    if not (_is_set(given) or isinstance(given, str)):
+        raise LabelError(f"labels is {shown(given)}: give a list of strings, or one for each prompt")
+    if isinstance(given, Labels | LabelSet | str) or not any(map(_is_set, given)):
         return [given] * len(prompts)
     if len(given) != len(prompts):
         raise LabelError(f"{len(given)} label sets for {len(prompts)} prompts: give one set, or one for each prompt")
@@ -395,10 +398,6 @@ def names_in(labels: AnyLabels) -> tuple[str, ...]:
     return labels.labels if isinstance(labels, LabelSet) else Labels.of(labels).labels
 
 
-def _place(answer: tuple[int, Any]) -> int:
-    return answer[0]
-
-
 def checked_engine(engine: EngineFace) -> EngineFace:
     """The same; raises AdjudgeError for what is no open engine."""
     if not isinstance(engine, EngineFace):
@@ -406,3 +405,8 @@ def checked_engine(engine: EngineFace) -> EngineFace:
             f"engine is {shown(engine)}: give an open one, as Engine(name) or the face of an AsyncEngine"
         )
     return engine
+
+
+def _is_set(labels: Any) -> bool:
+    """Whether it is no single label, were it one that is no string."""
+    return not isinstance(labels, str) and isinstance(labels, Labels | LabelSet | Collection)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 MAX_ALTERNATIVES = 20
 MAX_STOPS, MAX_STOP_LENGTH = 64, 1024
 """Stop strings are looked for after every token, between the steps of everybody's texts."""
-LISTS = ("stop", "choices", "allowed_token_ids")
 PENALTIES = ("frequency_penalty", "presence_penalty")
 MOST_PENALTY, MOST_BIAS = 2.0, 100.0
 FORMS = ("json_schema", "choices", "regex")
@@ -99,10 +98,10 @@ class Sampling(msgspec.Struct, frozen=True, dict=True):
     regex: str | None = None
 
     def __post_init__(self) -> None:
-        self._take()
         self._take_numbers()
-        self._check_types()
-        self._join_surrogates()
+        self._take_lists()
+        self._take_biases()
+        self._take_texts()
         if len(self.stop) > MAX_STOPS or any(len(stop) > MAX_STOP_LENGTH for stop in self.stop):
             raise PromptError(f"stop is too much: give at most {MAX_STOPS} strings of {MAX_STOP_LENGTH} characters")
         if any(not stop for stop in self.stop):
@@ -116,21 +115,8 @@ class Sampling(msgspec.Struct, frozen=True, dict=True):
         if len(given := [name for name in (*FORMS, "allowed_token_ids") if getattr(self, name) is not None]) > 1:
             raise PromptError(f"{' and '.join(given)} do not go together: give one of them")
 
-    def _take(self) -> None:
-        """Take a string for a list of one, any list for a tuple, a schema for its text, and biases as they are now."""
-        stop: Any = self.stop
-        schema: Any = self.json_schema
-        if stop is None or isinstance(stop, str):
-            force_setattr(self, "stop", () if stop is None else (stop,))
-        if isinstance(schema, dict):
-            force_setattr(self, "json_schema", json.dumps(schema, ensure_ascii=False))
-        if isinstance(self.logit_bias, dict):
-            force_setattr(self, "logit_bias", dict(self.logit_bias))
-        for name in LISTS:
-            if isinstance(value := getattr(self, name), list | np.ndarray):
-                force_setattr(self, name, tuple(value))
-
     def _take_numbers(self) -> None:
+        """What is of another kind, here as below, would fail in a step, with the calls of others."""
         for name, kind, good, mend in NUMBERS:
             (own, what), or_none = OWN[kind], OR_NONE.get(name, "")
             value = getattr(self, name)
@@ -142,32 +128,43 @@ class Sampling(msgspec.Struct, frozen=True, dict=True):
             if not good(value):
                 raise PromptError(f"{name} is {value}: give {mend}{or_none}")
 
-    def _check_types(self) -> None:
-        """What is of another kind would fail in a step, with the calls of others."""
+    def _take_lists(self) -> None:
+        """Take any list for a tuple, and a stop string for a list of one."""
+        stop: Any = self.stop
+        if stop is None or isinstance(stop, str):
+            force_setattr(self, "stop", () if stop is None else (stop,))
         for name, good, what in (
             ("stop", _is_text, "strings"),
             ("choices", _is_text, "strings"),
             ("allowed_token_ids", _is_whole, "token ids"),
         ):
             value = getattr(self, name)
+            if isinstance(value, list | np.ndarray):
+                force_setattr(self, name, value := tuple(value))
             if value is not None and not (isinstance(value, tuple) and all(map(good, value))):
                 raise PromptError(f"{name} is {shown(value)}: give a tuple of {what}")
+
+    def _take_biases(self) -> None:
+        """Take them as they are now: a dict may change."""
         biases = self.logit_bias
-        if biases is not None and not (isinstance(biases, dict) and all(map(_is_bias, biases.items()))):
+        if biases is None:
+            return
+        if not (isinstance(biases, dict) and all(map(_is_bias, biases.items()))):
             raise PromptError(
                 f"logit_bias is {shown(biases)}: give a dict of token ids and numbers between {-MOST_BIAS:g} and"
                 f" {MOST_BIAS:g}"
             )
-        if biases:
-            force_setattr(self, "logit_bias", {int(token): float(bias) for token, bias in biases.items()})
-        for name in ("json_schema", "regex"):
-            if not isinstance(value := getattr(self, name), str | None):
-                raise PromptError(f"{name} is {type(value).__name__}: give a string")
+        force_setattr(self, "logit_bias", {int(token): float(bias) for token, bias in biases.items()})
 
-    def _join_surrogates(self) -> None:
-        """Take a surrogate pair for the character it is; raises PromptError for a lone one, which cannot be sent."""
+    def _take_texts(self) -> None:
+        """Take a schema for its text, and a surrogate pair for the character it is; a lone one cannot be sent."""
+        schema: Any = self.json_schema
+        if isinstance(schema, dict):
+            force_setattr(self, "json_schema", json.dumps(schema, ensure_ascii=False))
         for name in ("stop", *FORMS):
             value = getattr(self, name)
+            if name in ("json_schema", "regex") and not isinstance(value, str | None):
+                raise PromptError(f"{name} is {type(value).__name__}: give a string")
             try:
                 joined = tuple(map(_joined, value)) if isinstance(value, tuple) else value and _joined(value)
             except UnicodeDecodeError as error:

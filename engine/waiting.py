@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -42,11 +42,6 @@ class Terms(NamedTuple):
         if timeout is not None and timeout != math.inf and not is_number(timeout, Real):
             raise PromptError(f"timeout is {shown(timeout)}: give seconds, or None to wait as long as it takes")
         return self.ends if timeout is None else min(self.ends, begun + float(timeout))
-
-    def when_given_up(self, tell: Callable[[], object]) -> None:
-        """Call `tell` once nobody waits any more, which may be so already."""
-        if self.given_up is not None:
-            self.given_up.add_done_callback(lambda _: tell())
 
 
 USUAL = Terms()

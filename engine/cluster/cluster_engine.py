@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from queue import SimpleQueue
 from types import EllipsisType, TracebackType
 from typing import Any, ClassVar
 
@@ -25,7 +24,7 @@ from adjudge.engine.models.sources import open_tokenizer, resolve
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.text.grammar import Grammars
 from adjudge.engine.text.tokenizer import Tokenizer
-from adjudge.engine.threads.worker import Event, until_end
+from adjudge.engine.threads.worker import answers_of
 
 
 class ClusterEngine(EngineFace):
@@ -178,12 +177,7 @@ class ClusterEngine(EngineFace):
 
     def _answers(self, order: Order, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
         order.begin(priority, timeout)
-        events: SimpleQueue[Event | None] = SimpleQueue()
-        under_way = self.dispatcher.start(order, events.put)
-        try:
-            yield from until_end(events, order.terms)
-        finally:
-            under_way.cancel()
+        return answers_of(lambda deliver: self.dispatcher.start(order, deliver).cancel, order.terms)
 
 
 def _absolute(path: str | Path) -> str:

@@ -124,13 +124,12 @@ class Dispatcher:
             async with asyncio.timeout_at(order.deadline):
                 await self._fleet.wait()
         except TimeoutError:
-            for query in queries:
-                order.give_up(query, "timeout")
-            return
+            return order.give_up(queries, "timeout")
         routes = self._fleet.router.route([query.tokens for query in queries], order.extra)
         batches: dict[Lane, list[Query]] = {}
-        for query, query.route in zip(queries, routes, strict=True):
-            batches.setdefault(query.route.lane, []).append(query)
+        for query, route in zip(queries, routes, strict=True):
+            query.route = route
+            batches.setdefault(route.lane, []).append(query)
         async with asyncio.TaskGroup() as group:
             for lane, batch in batches.items():
                 group.create_task(self._send(order, lane, batch, last, moved))
@@ -162,8 +161,7 @@ class Dispatcher:
         except RayError as error:
             self._lost(lane, queries, error)
         except TimeoutError:
-            for query in queries:
-                order.give_up(query, "timeout")
+            order.give_up(queries, "timeout")
             self._drops.add(drop := asyncio.ensure_future(self.loop.noted(self._drop, lane, stream)))
             drop.add_done_callback(self._drops.discard)
         except asyncio.CancelledError:
@@ -225,15 +223,14 @@ class Dispatcher:
                     len(query.tokens),
                     query.losses,
                 )
-                order.give_up(query, "cancelled")
+                order.give_up([query], "cancelled")
 
     async def _paused(self, order: Order, queries: list[Query]) -> list[Query]:
         """The queries, after a moment; given up, and none, where the order has no time left."""
         if order.deadline is None or time.monotonic() < order.deadline:
             await asyncio.sleep(FULL_SECONDS)
             return queries
-        for query in queries:
-            order.give_up(query, "timeout")
+        order.give_up(queries, "timeout")
         return []
 
     async def _acquired(self, lock: asyncio.Lock, order: Order, queries: Sequence[Query]) -> bool:
@@ -242,8 +239,7 @@ class Dispatcher:
             async with asyncio.timeout_at(order.deadline):
                 return await lock.acquire()
         except TimeoutError:
-            for query in queries:
-                order.give_up(query, "timeout")
+            order.give_up(queries, "timeout")
             return False
 
     def _stream(self, order: Order, actor: Any, queries: list[Query]) -> AsyncIterator[Any]:

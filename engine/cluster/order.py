@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -90,17 +91,18 @@ class Order:
             self.deliver((place, answer))
         return True
 
-    def give_up(self, query: Query, reason: Literal["timeout", "cancelled"]) -> None:
-        """Answer what is open of a query without a value."""
-        length = len(query.tokens)
-        self.prompt_tokens += length * len(query.open)  # nobody has read it for them, so none of it was cached
-        for sample in sorted(query.open):
-            if self.sampling is not None:
-                self.answer(query, sample, Completion(query.number, sample, "", (), reason, (), length))
-            elif query.labels is not None:
-                self.answer(query, sample, Score.abstained(query.labels.labels, reason, length))
-            else:
-                self.answer(query, sample, Embedding(None, reason, length))
+    def give_up(self, queries: Sequence[Query], reason: Literal["timeout", "cancelled"]) -> None:
+        """Answer what is open of some queries without a value."""
+        for query in queries:
+            length = len(query.tokens)
+            for sample in sorted(query.open):
+                self.prompt_tokens += length  # nobody has read it for this, so none of it was cached
+                if self.sampling is not None:
+                    self.answer(query, sample, Completion(query.number, sample, "", (), reason, (), length))
+                elif query.labels is not None:
+                    self.answer(query, sample, Score.abstained(query.labels.labels, reason, length))
+                else:
+                    self.answer(query, sample, Embedding(None, reason, length))
 
     def grow(self, query: Query, sample: int, piece: Piece, start: Lengths) -> Lengths:
         """Hand out what is new in a piece of a text that begins at `start`; returns where it ends.

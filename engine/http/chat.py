@@ -270,11 +270,11 @@ def _options(body: ChatRequest, service: Service) -> tuple[dict[str, Any], dict[
         renamed["max_tokens"] = "max_completion_tokens"
     if body.top_logprobs and not body.logprobs:
         raise HttpError(400, "top_logprobs needs logprobs: give logprobs true", param="top_logprobs")
-    if body.top_logprobs is not None:
-        options["logprobs"] = body.top_logprobs
     room = service.engine.face.max_prompt_tokens
-    if (told := options.get("logprobs")) is not None:  # as many tokens as one answer may tell of
-        room = max(1, min(room, MOST_LOGPROBS // max(1, options.get("n", 1)) // (1 + max(0, told))))
+    if body.logprobs:
+        options["logprobs"] = told = body.top_logprobs or 0
+        most = MOST_LOGPROBS // max(1, options.get("n", 1)) // (1 + max(0, told))
+        room = max(1, min(room, most))  # as many tokens as one answer may tell of
     given = (body.max_completion_tokens, body.max_tokens, room)
     options["max_tokens"] = next(value for value in given if value is not None)
     if body.response_format is not None and (form := body.response_format.form()) is not None:

@@ -19,7 +19,6 @@ from litestar.response import Stream
 from adjudge.engine.completion import Completion, FinishReason, TokenLogprob
 from adjudge.engine.face import AnyPrompt
 from adjudge.engine.http.errors import HttpError
-from adjudge.engine.http.inputs import Given, prompts_of
 from adjudge.engine.http.prompt_tokens import (
     PromptLogprobs,
     check_numbers,
@@ -31,7 +30,7 @@ from adjudge.engine.http.prompt_tokens import (
     worded,
 )
 from adjudge.engine.http.service import AnyRequest, Service
-from adjudge.engine.http.text_request import Only, TextRequest, Usage, refuse_others
+from adjudge.engine.http.text_request import Given, Only, TextRequest, Usage, prompts_of, refuse_others
 from adjudge.engine.http.texts import Delta, begin, stream
 from adjudge.engine.http.token_names import LEAST, Offsets
 from adjudge.engine.tokens import Tokens

@@ -61,18 +61,15 @@ class Gate:
             if error := self._refusal(scope):
                 await _refuse(error, watched)
             else:
-                await self._pass(scope, receive, watched)
+                with ExitStack() as ending:
+                    given_up = ending.enter_context(wanted())
+                    self.service.under_way.add(given_up)
+                    ending.callback(self.service.under_way.remove, given_up)
+                    scope.setdefault("state", {})["ending"] = ending
+                    await self.app(scope, receive, watched)
         finally:
             route = scope["path"] if scope["path"] in self._routes else scope.get("path_template", "other")
             self._metrics.observe(route, status, first, self._clock() - started)
-
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with ExitStack() as ending:
-            given_up = ending.enter_context(wanted())
-            self.service.under_way.add(given_up)
-            ending.callback(self.service.under_way.remove, given_up)
-            scope.setdefault("state", {})["ending"] = ending
-            await self.app(scope, receive, send)
 
     def _weights(self) -> bytes:
         """What tells these weights, with this adapter, from others: a client may keep the answers apart by it."""

@@ -141,12 +141,10 @@ async def score(data: JSONBody[ScoreRequest], request: AnyRequest, service: Name
 
     async def opened() -> Answers:
         prompts, labels = await asyncio.to_thread(lambda: (data.prompts(), data.label_sets(count)))
-        answers = await service.engine.open_score(prompts, labels, priority=data.priority or 0, timeout=timeout)
-        service.ends_with(request, answers.close)
-        return answers
+        return await service.engine.open_score(prompts, labels, priority=data.priority or 0, timeout=timeout)
 
     with blame("items", labels=data.named):
-        answers = await service.unless_gone(request, opened(), timeout)
+        answers = await service.begun(request, opened, timeout)
         scores: list[Score] = await service.unless_gone(request, in_order(answers))
     computed = answers.prompt_tokens - answers.cached_tokens
     usage = Usage.of([(score.prompt_tokens, score.reason) for score in scores], computed)

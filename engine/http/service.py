@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from litestar import Request
 
-from adjudge.engine.async_engine import AsyncFace
+from adjudge.engine.async_engine import Answers, AsyncFace
 from adjudge.engine.http.errors import HttpError, at_most
 from adjudge.engine.http.limits import LATE, Limits
 from adjudge.engine.http.token_names import TokenNames
@@ -74,9 +74,17 @@ class Service:
         began: float = request.scope["state"].setdefault("began", now)
         return max(0.0, min(self.limits.request_timeout, asked or self.limits.request_timeout) - (now - began))
 
-    def ends_with(self, request: AnyRequest, end: Callable[[], object]) -> None:
-        """Call `end` when the request has ended in whatever way: nothing it has begun may outlive it."""
-        request.scope["state"]["ending"].callback(end)
+    async def begun(
+        self, request: AnyRequest, opened: Callable[[], Coroutine[Any, Any, Answers]], timeout: float
+    ) -> Answers:
+        """What a request has `opened`, which ends when the request has ended in whatever way; see `unless_gone`."""
+
+        async def noted() -> Answers:
+            answers = await opened()
+            request.scope["state"]["ending"].callback(answers.close)
+            return answers
+
+        return await self.unless_gone(request, noted(), timeout)
 
     async def unless_gone(self, request: AnyRequest, work: Awaitable[Result], timeout: float | None = None) -> Result:
         """Wait for `work`, but not longer than the client does; raises a 499 that nobody will read.

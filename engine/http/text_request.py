@@ -1,4 +1,4 @@
-"""The fields that `/v1/completions` and `/v1/chat/completions` share, and what they come to for the engine."""
+"""What requests share: the fields of `/v1/completions` and `/v1/chat/completions`, prompts, what has no answer here."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import msgspec
 
 from adjudge.engine.completion import Completion
+from adjudge.engine.face import AnyPrompt
 from adjudge.engine.http.errors import HttpError
 
 Unread = msgspec.Raw
@@ -18,6 +19,10 @@ UNREAD: Any = msgspec.field(default_factory=Unread)
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "stop", "seed", "n", "ignore_eos", "logit_bias")
 PENALTIES = ("repetition_penalty", "frequency_penalty", "presence_penalty")
 FORMS = ("allowed_token_ids", "json_schema", "choices", "regex")
+
+
+Given = str | list[str | int | list[int]]
+"""A text, token ids, or a list of one of the two."""
 
 
 class Only:
@@ -118,6 +123,18 @@ def refuse_others(request: msgspec.Struct, where: str = "") -> None:
             choices = " or ".join(msgspec.json.encode(choice).decode() for choice in good)
             mend = f"leave it out, or give {choices}" if good else "leave it out"
             raise HttpError(400, f"{where}{name} is not supported: {mend}", param=where + name)
+
+
+def prompts_of(given: Given, field: str) -> list[AnyPrompt]:
+    """The prompts in a field; raises a 400 for none, and for texts among token ids."""
+    if isinstance(given, str):
+        return [given]
+    if not given:
+        raise HttpError(400, f"{field} is empty: give a text, token ids, or a list of one of the two", param=field)
+    kinds = {type(part) for part in given}
+    if len(kinds) > 1:
+        raise HttpError(400, f"{field} mixes texts and token ids: give one or the other", param=field)
+    return [given] if kinds == {int} else list(given)  # type: ignore[list-item, arg-type]
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -88,20 +89,11 @@ async def begin(
     service.check_count(texts_asked, count)
     _check_numbers(texts_asked, options, service.engine.face.max_prompt_tokens, renamed or {})
     timeout = service.timeout(request, body.timeout)
-
-    async def opened() -> Answers:
-        answers = await service.engine.open_generate(
-            prompts, priority=body.priority or 0, timeout=timeout, pieces=bool(body.stream), **options
-        )
-        service.ends_with(request, answers.close)
-        return answers
-
-    async def begun(answers: Answers) -> Texts:
-        events = aiter(answers)
-        return Texts(answers, await anext(events), events)
-
+    how: dict[str, Any] = {"priority": body.priority or 0, "timeout": timeout, "pieces": bool(body.stream), **options}
     with blame(field, count=count, renamed=renamed):
-        texts = await service.unless_gone(request, begun(await service.unless_gone(request, opened(), timeout)))
+        answers = await service.begun(request, partial(service.engine.open_generate, prompts, **how), timeout)
+        events = aiter(answers)
+        texts = Texts(answers, await service.unless_gone(request, anext(events)), events)
     if len(prompts) > 1:
         return texts
     match texts.first:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
@@ -77,14 +77,10 @@ SCORES_ONLY = f"{HOUSE.name} was trained to score, not to write: name another mo
 ALIASES: dict[str, Alias] = {alias.name: alias for alias in (HOUSE, SMOLLM2)}
 
 
-@cache
-def _flowing() -> frozenset[str]:
-    return frozenset(alias.fingerprint for alias in ALIASES.values() if alias.flowing)
-
-
+@lru_cache
 def is_flowing(fingerprint: str) -> bool:
     """Whether judges show texts as one paragraph to the model with these weights, wherever it runs."""
-    return fingerprint in _flowing()
+    return any(alias.flowing and alias.fingerprint == fingerprint for alias in ALIASES.values())
 
 
 def bare(name: str) -> str:

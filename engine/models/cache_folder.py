@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -66,7 +65,7 @@ def build(key: str, make: Callable[[Path], Manifest], status: Status) -> Path:
     if folder := find(key):
         return folder
     models = _models()
-    with _writing():
+    try:
         models.mkdir(parents=True, exist_ok=True)
         lock = FileLock(models / f".{key}.lock")
         try:
@@ -78,6 +77,12 @@ def build(key: str, make: Callable[[Path], Manifest], status: Status) -> Path:
             return find(key) or _make(models / key, make)
         finally:
             lock.release()
+    except OSError as error:
+        reason = error.strerror or error
+        raise AdjudgeError(
+            f"cannot write to the cache folder {cache_root()} ({reason}): "
+            "make room there, or name another folder in ADJUDGE_CACHE"
+        ) from error
 
 
 def _make(folder: Path, make: Callable[[Path], Manifest]) -> Path:
@@ -114,15 +119,3 @@ def _complete(folder: Path) -> Manifest | None:
 
 def _models() -> Path:
     return cache_root() / "models"
-
-
-@contextlib.contextmanager
-def _writing() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or error
-        raise AdjudgeError(
-            f"cannot write to the cache folder {cache_root()} ({reason}): "
-            "make room there, or name another folder in ADJUDGE_CACHE"
-        ) from error

@@ -22,6 +22,7 @@ def model_class(name: str, config: Any) -> Any:
         AutoModelForImageTextToText,
         AutoModelForSequenceClassification,
     )
+    from transformers.models.auto import modeling_auto as auto
 
     architecture = next(iter(getattr(config, "architectures", None) or ()), "")
     if architecture.endswith("ForSequenceClassification"):
@@ -33,16 +34,5 @@ def model_class(name: str, config: Any) -> Any:
         return AutoModelForSequenceClassification
     if architecture.endswith("Model") and "LMHead" not in architecture:
         return AutoModel
-    return AutoModelForImageTextToText if reads_images(config.model_type) else AutoModelForCausalLM
-
-
-def reads_images(model_type: str) -> bool:
-    """Whether transformers writes with a model of this type only as one that reads images too."""
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
-    )
-
-    return (
-        model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES and model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-    )
+    images = auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.keys() - auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys()
+    return AutoModelForImageTextToText if config.model_type in images else AutoModelForCausalLM

@@ -94,10 +94,6 @@ def content_fingerprint(base: Any, tokenizer: Any) -> str:
     for name, tensor in base.named_parameters():
         if "lora_" not in name and "modules_to_save" not in name:
             data = tensor.detach().contiguous().cpu().flatten().view(torch.uint8).numpy()
-            parts += [name.replace(".base_layer", "").replace(".original_module", ""), sha256_of(data)]
+            own_name = name.replace(".base_layer", "").replace(".original_module", "")
+            parts += [own_name, hashlib.sha256(data).hexdigest()]
     return digest("lent", *parts)
-
-
-def sha256_of(data: Any) -> str:
-    """sha256 (hex) of what bytes a buffer holds."""
-    return hashlib.sha256(data).hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 
 from adjudge.engine.errors import AdjudgeError, ModelUnsupported, reason
 from adjudge.engine.models.adapters import changes_at_start
-from adjudge.engine.models.fingerprints import content_fingerprint, sha256_of
+from adjudge.engine.models.fingerprints import content_fingerprint
 from adjudge.engine.models.sources import OpenModel
 
 SAMPLE = 16
@@ -90,7 +91,7 @@ class Lent:
         before, self._sample, self._versions = self._sample, self._sampled(), self._counted()
         if torch.equal(before, self._sample):  # few values were changed, or none
             return content_fingerprint(unwrapped(self.model), self.tokenizer)
-        return sha256_of(self._sample.numpy())
+        return hashlib.sha256(self._sample.numpy().tobytes()).hexdigest()
 
     def _counted(self) -> list[int]:
         """How often each base weight was changed in place, as far as torch counts it."""

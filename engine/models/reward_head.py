@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -64,7 +63,3 @@ class RewardHead:
         """The tokens up to the one whose hidden state is read: the last that is not padding, as in transformers."""
         last = next((place for place in reversed(range(len(tokens))) if tokens[place] != self.pad_id), 0)
         return tokens[: last + 1]
-
-    def read_parts(self, prompts: Sequence[Tokens]) -> list[Tokens]:
-        """Those of several prompts."""
-        return [self.read_part(tokens) for tokens in prompts]

@@ -85,11 +85,15 @@ class Asker:
         """End what is under way, which is cancelled, and close the connections."""
         self.loop.close(self._transport.close)
 
-    def answers(self, call: Call, questions: list[Question], timeout: float | None) -> Iterator[tuple[int, Any]]:
+    def answers(
+        self, call: Call, questions: Sequence[Question], priority: int, timeout: float | None
+    ) -> Iterator[tuple[int, Any]]:
         """Ask, and yield the call's answers as they come in; why some have none is logged, once a call."""
         outcomes: SimpleQueue[tuple[Question | None, Any]] = SimpleQueue()
+        urgency = call.terms.urgency(priority)
+        asked = [(question, question.body(urgency)) for question in questions]  # here, where nobody else waits for it
         left = call.terms.deadline(timeout, call.begun) - self._transport.clock()
-        asking = self.loop.start(self._ask_all, questions, left, outcomes)
+        asking = self.loop.start(self._ask_all, asked, left, outcomes)
         self.count(prompts=call.prompts, prompt_tokens=call.prompt_tokens + call.label_tokens)
         asking.add_done_callback(lambda _: outcomes.put((None, None)))
         told = _Told(questions)
@@ -113,17 +117,17 @@ class Asker:
                 _log.warning("%d requests to a server got no answer: %s", count, most)
 
     async def _ask_all(
-        self, questions: Sequence[Question], left: float, outcomes: SimpleQueue[tuple[Question | None, Any]]
+        self, asked: Sequence[tuple[Question, bytes]], left: float, outcomes: SimpleQueue[tuple[Question | None, Any]]
     ) -> None:
         """Ask everything, as fast as the transport lets it, and put every outcome there is before the time is over."""
 
-        async def ask(question: Question) -> None:
+        async def ask(question: Question, body: bytes) -> None:
             try:
-                outcomes.put((question, await self._transport.post(question.path, question.body, question.decode)))
+                outcomes.put((question, await self._transport.post(question.path, body, question.decode)))
             except Exception as error:
                 outcomes.put((question, error))
 
-        asking = [asyncio.create_task(ask(question)) for question in questions]
+        asking = [asyncio.create_task(ask(*one)) for one in asked]
 
         async def stop() -> None:
             if left < math.inf:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -30,8 +30,7 @@ class ModelCard(msgspec.Struct, frozen=True):
     @property
     def kind(self) -> Kind:
         """What kind of server the card is from; "openai" stands for any that does not say."""
-        kinds: dict[str, Kind] = {"adjudge": "adjudge", "vllm": "vllm", "sglang": "sglang"}
-        return kinds.get(self.owned_by, "openai")
+        return next((kind for kind in get_args(Kind) if kind == self.owned_by), "openai")
 
 
 class ModelListReply(msgspec.Struct, frozen=True):

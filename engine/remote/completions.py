@@ -17,9 +17,9 @@ from adjudge.engine.remote.protocols import (
     Protocol,
     Reading,
     Text,
+    TextAsk,
     UsageReply,
     bounded,
-    hurry,
     logprob,
     ordered,
     prompt_logprob,
@@ -29,7 +29,6 @@ from adjudge.engine.remote.protocols import (
 from adjudge.engine.remote.transport import BadReply
 from adjudge.engine.sampling import PENALTIES, Sampling
 from adjudge.engine.score import Reason
-from adjudge.engine.tokens import Tokens
 
 ENDS: dict[str | None, FinishReason] = {
     "stop": "stop",
@@ -111,7 +110,7 @@ class OpenAIProtocol(Protocol):
         """Have the texts of all tokens."""
         _ = self._by_text
 
-    def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
+    def score_body(self, asks: Sequence[Ask]) -> dict[str, Any]:
         """One token, of which only the alternatives are wanted, under the model's own distribution."""
         [ask] = asks
         return {
@@ -134,14 +133,13 @@ class OpenAIProtocol(Protocol):
         chosen = self.named(listed.tokens[0]) if listed.tokens else None
         return [bounded(self.alternatives(listed.top_logprobs[0]), asks[0].token_ids, chosen)], computed
 
-    def text_body(
-        self, tokens: Tokens, sampling: Sampling, seed: int | None, max_tokens: int, priority: int
-    ) -> dict[str, Any]:
+    def text_body(self, ask: TextAsk) -> dict[str, Any]:
         """What every such server takes."""
+        sampling = ask.sampling
         body: dict[str, Any] = {
             "model": self.model,
-            "prompt": tokens,
-            "max_tokens": max_tokens,
+            "prompt": ask.tokens,
+            "max_tokens": ask.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "n": sampling.n,
@@ -151,20 +149,20 @@ class OpenAIProtocol(Protocol):
             body["logit_bias"] = sampling.logit_bias
         if sampling.stop:
             body["stop"] = sampling.stop
-        if seed is not None:
-            body["seed"] = seed % SEEDS
+        if ask.seed is not None:
+            body["seed"] = ask.seed % SEEDS
         return body
 
-    def texts(self, raw: bytes, tokens: Tokens, sampling: Sampling) -> tuple[list[Text], int]:
+    def texts(self, raw: bytes, ask: TextAsk) -> tuple[list[Text], int]:
         """The texts, with the tokens that the server names or, failing that, those they have here."""
         reply = msgspec.json.decode(raw, type=Completions)
         usage = reply.usage or UsageReply()
-        texts = [self.written(choice, tokens, sampling) for choice in _choices(reply, sampling.n)]
+        texts = [self.written(choice, ask) for choice in _choices(reply, ask.sampling.n)]
         return texts, usage.computed + (usage.completion_tokens or 0)
 
-    def written(self, choice: Choice, tokens: Tokens, sampling: Sampling) -> Text:
+    def written(self, choice: Choice, ask: TextAsk) -> Text:
         """One text."""
-        return Text(choice.text, self.tokenizer.encode(choice.text, False, after=tokens), _end(choice))
+        return Text(choice.text, self.tokenizer.encode(choice.text, False, after=ask.tokens), _end(choice))
 
     def alternatives(self, top: dict[str, float | None]) -> dict[int | None, float]:
         """Log-probabilities by token id; None for those of which only a text is known that several tokens share."""
@@ -189,24 +187,24 @@ class VllmProtocol(OpenAIProtocol):
     """
 
     kind = "vllm"
+    hurries = True
     fields = frozenset(Sampling.__struct_fields__)
 
     def make_ready(self) -> None:
         """Texts name tokens only where a server does not write numbers."""
 
-    def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
+    def score_body(self, asks: Sequence[Ask]) -> dict[str, Any]:
         """The chosen tokens' log-probabilities where the server can, else the most probable ones."""
         [ask] = asks
         neutral = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
         wanted = {"logprob_token_ids": ask.token_ids, "return_tokens_as_token_ids": True}
-        return super().score_body(asks, priority) | neutral | wanted | hurry(priority)
+        return super().score_body(asks) | neutral | wanted
 
-    def text_body(
-        self, tokens: Tokens, sampling: Sampling, seed: int | None, max_tokens: int, priority: int
-    ) -> dict[str, Any]:
+    def text_body(self, ask: TextAsk) -> dict[str, Any]:
         """Every field of Sampling; what the server's own defaults might change is always said."""
+        sampling = ask.sampling
         forms = {"json": sampling.json_schema, "regex": sampling.regex, "choice": sampling.choices}
-        body = super().text_body(tokens, sampling, seed, max_tokens, priority) | {
+        body = super().text_body(ask) | {
             "top_k": sampling.top_k or -1,
             "min_p": sampling.min_p,
             "repetition_penalty": sampling.repetition_penalty,
@@ -222,16 +220,17 @@ class VllmProtocol(OpenAIProtocol):
             body["prompt_logprobs"] = sampling.prompt_logprobs
         if form := {name: value for name, value in forms.items() if value is not None}:
             body["structured_outputs"] = form
-        return body | hurry(priority)
+        return body
 
-    def written(self, choice: Choice, tokens: Tokens, sampling: Sampling) -> Text:
+    def written(self, choice: Choice, ask: TextAsk) -> Text:
         """One text with its own tokens and their log-probabilities, and those of its prompt."""
         if choice.token_ids is None and choice.logprobs is None:
             raise BadReply("a text without its tokens")
         listed = choice.logprobs or Logprobs()
         ids = choice.token_ids if choice.token_ids is not None else [self.named(name) for name in listed.tokens]
         token_ids, end = tuple(map(token_of, ids)), _end(choice)
-        text, read = self.text_of(token_ids, end, sampling), _prompt_read(choice, tokens, sampling)
+        sampling = ask.sampling
+        text, read = self.text_of(token_ids, end, sampling), _prompt_read(choice, ask)
         if choice.logprobs is None and not sampling.logprobs:
             return Text(text, token_ids, end, prompt_logprobs=read)
         tops = listed.top_logprobs if sampling.logprobs else [None] * len(token_ids)
@@ -262,7 +261,7 @@ class AdjudgeProtocol(VllmProtocol):
     written_per_read = 0
     score_path = "/v1/score"
 
-    def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
+    def score_body(self, asks: Sequence[Ask]) -> dict[str, Any]:
         """Each item is a whole prompt with its own label tokens."""
         return {
             "model": self.model,
@@ -271,7 +270,7 @@ class AdjudgeProtocol(VllmProtocol):
             "label_token_ids": [ask.token_ids for ask in asks],
             "apply_softmax": False,
             "item_first": False,
-        } | hurry(priority)
+        }
 
     def readings(self, raw: bytes, asks: Sequence[Ask]) -> tuple[list[Reading | Reason], int]:
         """The readings that come with each item's score."""
@@ -281,14 +280,13 @@ class AdjudgeProtocol(VllmProtocol):
         pairs = zip(reply.results, asks, strict=True)
         return [_reading(result, ask) for result, ask in pairs], reply.usage.computed if reply.usage else 0
 
-    def text_body(
-        self, tokens: Tokens, sampling: Sampling, seed: int | None, max_tokens: int, priority: int
-    ) -> dict[str, Any]:
+    def text_body(self, ask: TextAsk) -> dict[str, Any]:
         """The fields of Sampling under their own names."""
-        chosen = {name: value for name in sampling.__struct_fields__ if (value := getattr(sampling, name)) is not None}
-        asked = {"model": self.model, "prompt": tokens, "max_tokens": max_tokens, "return_token_ids": True}
-        named = {"return_tokens_as_token_ids": True} if sampling.logprobs else {}
-        return chosen | asked | named | ({} if seed is None else {"seed": seed}) | hurry(priority)
+        fields = ask.sampling.__struct_fields__
+        chosen = {name: value for name in fields if (value := getattr(ask.sampling, name)) is not None}
+        asked = {"model": self.model, "prompt": ask.tokens, "max_tokens": ask.max_tokens, "return_token_ids": True}
+        named = {"return_tokens_as_token_ids": True} if ask.sampling.logprobs else {}
+        return chosen | asked | named | ({} if ask.seed is None else {"seed": ask.seed})
 
 
 def _reading(result: ScoreResult, ask: Ask) -> Reading | Reason:
@@ -310,16 +308,16 @@ def _choices(reply: Completions, count: int) -> list[Choice]:
     return choices
 
 
-def _prompt_read(choice: Choice, tokens: Tokens, sampling: Sampling) -> PromptRead:
+def _prompt_read(choice: Choice, ask: TextAsk) -> PromptRead:
     """What was read of the prompt; () where it was not asked for."""
-    if sampling.prompt_logprobs is None:
+    if ask.sampling.prompt_logprobs is None:
         return ()
     listed = msgspec.json.decode(choice.prompt_logprobs, type=list[dict[int, PromptTokenReply] | None] | None)
     places = [
         None if place is None else {token_of(token): prompt_logprob(one.logprob) for token, one in place.items()}
         for place in listed or ()
     ]
-    return prompt_read(places, tokens, sampling.prompt_logprobs, _end(choice))
+    return prompt_read(places, ask, _end(choice))
 
 
 def _end(choice: Choice) -> FinishReason:

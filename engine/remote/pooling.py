@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -21,7 +21,7 @@ from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import RemoteError
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.remote.card import Kind
-from adjudge.engine.remote.protocols import UsageReply, hurry
+from adjudge.engine.remote.protocols import UsageReply
 from adjudge.engine.remote.transport import BadReply
 from adjudge.engine.score import Reason
 from adjudge.engine.tokens import Tokens
@@ -71,57 +71,52 @@ class Output(msgspec.Struct):
     meta_info: Meta = msgspec.field(default_factory=Meta)
 
 
-Indexed = TypeVar("Indexed", EmbeddingDataReply, ClassifiedReply)
-
-
 class Pooling(ABC):
     """How one kind of server, whose model is `model`, is asked at `path`: for `at_once` prompts in a request.
 
-    `fields` are sent besides them, and a priority where it `hurries`.
+    `fields` are sent besides them, and a priority where it `hurries`, as servers do that schedule by it. A reply has
+    the form `reply`, of which each answer comes to one of `kind`.
     """
 
     path: ClassVar[str]
+    reply: ClassVar[type[Embeddings] | type[Classes]]
+    kind: ClassVar[type[Embedding] | type[ModelReward]]
 
     def __init__(self, model: str, at_once: int = 1, hurries: bool = True, **fields: Any) -> None:
-        self.model, self.at_once = model, at_once
-        self._hurries, self._fields = hurries, fields
+        self.model, self.at_once, self.hurries = model, at_once, hurries
+        self._fields = fields
 
-    def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
+    def body(self, prompts: Sequence[Tokens]) -> dict[str, Any]:
         """The request for some prompts."""
-        body = {"model": self.model, "input": prompts, **self._fields}
-        return body | hurry(priority) if self._hurries else body
+        return {"model": self.model, "input": prompts, **self._fields}
 
-    @abstractmethod
-    def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[Embedding] | list[ModelReward], int]:
+    def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[Embedding | ModelReward], int]:
         """The answers in a reply, and how many tokens were computed; raises BadReply and RemoteError."""
+        reply = msgspec.json.decode(raw, type=self.reply)
+        pairs = zip(_in_order(reply.data, len(prompts)), prompts, strict=True)
+        answers = [
+            self.answer(one, len(tokens)) if one.reason is None else self.abstained(one.reason, tokens)
+            for one, tokens in pairs
+        ]
+        return answers, reply.usage.computed if reply.usage else 0
 
     @abstractmethod
+    def answer(self, one: Any, length: int) -> Embedding | ModelReward:
+        """One answer of a reply, for a prompt of so many tokens."""
+
     def abstained(self, reason: Reason, tokens: Tokens) -> Embedding | ModelReward:
         """An answer without a value."""
+        return self.kind(None, reason, len(tokens))
 
 
 class EmbeddingPooling(Pooling):
     """Any server with OpenAI's /v1/embeddings that takes token ids. Many scale embeddings to length 1."""
 
-    path = "/v1/embeddings"
+    path, reply, kind = "/v1/embeddings", Embeddings, Embedding
     _width: int | None = None
 
-    def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[Embedding], int]:
-        """The embeddings, all of one length as long as the engine is open."""
-        reply = msgspec.json.decode(raw, type=Embeddings)
-        embeddings = [
-            self._embedding(one, len(tokens))
-            for one, tokens in zip(_in_order(reply.data, len(prompts)), prompts, strict=True)
-        ]
-        return embeddings, reply.usage.computed if reply.usage else 0
-
-    def abstained(self, reason: Reason, tokens: Tokens) -> Embedding:
-        """An embedding without numbers."""
-        return Embedding(None, reason, len(tokens))
-
-    def _embedding(self, one: EmbeddingDataReply, length: int) -> Embedding:
-        if one.reason is not None:
-            return Embedding(None, one.reason, length)
+    def answer(self, one: EmbeddingDataReply, length: int) -> Embedding:
+        """An embedding, all of one length as long as the engine is open."""
         values_D = _numbers(one.embedding)
         if self._width is None:
             self._width = len(values_D)
@@ -133,39 +128,30 @@ class EmbeddingPooling(Pooling):
 class RewardPooling(Pooling):
     """vLLM's /classify, and ours; a server that takes no token ids there, or is no classifier, refuses the request."""
 
-    path = "/classify"
+    path, reply, kind = "/classify", Classes, ModelReward
 
-    def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[ModelReward], int]:
-        """The one number of each prompt."""
-        reply = msgspec.json.decode(raw, type=Classes)
-        rewards = [
-            _reward(one.probs, len(tokens)) if one.reason is None else ModelReward(None, one.reason, len(tokens))
-            for one, tokens in zip(_in_order(reply.data, len(prompts)), prompts, strict=True)
-        ]
-        return rewards, reply.usage.computed if reply.usage else 0
-
-    def abstained(self, reason: Reason, tokens: Tokens) -> ModelReward:
-        """No reward."""
-        return ModelReward(None, reason, len(tokens))
+    def answer(self, one: ClassifiedReply, length: int) -> ModelReward:
+        """The one number of a prompt."""
+        return _reward(one.probs, length)
 
 
 class SglangRewards(RewardPooling):
     """SGLang, which knows neither the model's name nor a priority here."""
 
-    def body(self, prompts: Sequence[Tokens], priority: int) -> dict[str, Any]:
+    def body(self, prompts: Sequence[Tokens]) -> dict[str, Any]:
         """Its native fields."""
         return {"input_ids": prompts}
 
-    def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[ModelReward], int]:
+    def answers(self, raw: bytes, prompts: Sequence[Tokens]) -> tuple[list[Embedding | ModelReward], int]:
         """The logit stands where embedding models have their embedding."""
         reply = msgspec.json.decode(raw, type=list[Output] | Output)
         outputs = reply if isinstance(reply, list) else [reply]
         if len(outputs) != len(prompts):
             raise BadReply(f"{len(outputs)} answers for {len(prompts)} prompts")
         pairs = zip(outputs, prompts, strict=True)
-        rewards = [_reward(output.embedding, len(tokens)) for output, tokens in pairs]
         counts = [output.meta_info for output in outputs]
-        return rewards, sum(max(0, count.prompt_tokens - count.cached_tokens) for count in counts)
+        computed = sum(max(0, count.prompt_tokens - count.cached_tokens) for count in counts)
+        return [_reward(output.embedding, len(tokens)) for output, tokens in pairs], computed
 
 
 OURS: dict[str, Any] = {"at_once": 64, "abstain": True}
@@ -182,12 +168,12 @@ EMBEDDINGS: dict[Kind, Callable[[str], Pooling]] = {
 REWARDS: dict[Kind, Callable[[str], Pooling]] = {
     "adjudge": partial(RewardPooling, **AS_THEY_ARE, **OURS),
     "vllm": partial(RewardPooling, **AS_THEY_ARE),
-    "sglang": SglangRewards,
+    "sglang": partial(SglangRewards, hurries=False),
 }
 """Other servers have no common form for a reward."""
 
 
-def _in_order(data: Sequence[Indexed], count: int) -> list[Indexed]:
+def _in_order(data: Sequence[Any], count: int) -> list[Any]:
     """A reply's answers in the order of its prompts; raises BadReply unless there is one for each."""
     ordered = sorted(data, key=lambda one: one.index)
     if [one.index for one in ordered] != list(range(count)):

@@ -37,6 +37,15 @@ class Ask(NamedTuple):
     token_ids: Tokens
 
 
+class TextAsk(NamedTuple):
+    """The texts to write after one prompt's tokens."""
+
+    tokens: Tokens
+    sampling: Sampling
+    seed: int | None
+    max_tokens: int
+
+
 class Reading(NamedTuple):
     """Log-probabilities over the full vocabulary; `at_most` differs where the server did not report one (−∞ here)."""
 
@@ -86,10 +95,11 @@ class Protocol(ABC):
 
     `reads_at_once` distributions go into one request. A read makes the server write `written_per_read` tokens, and
     `margin` tokens of its context can be neither read nor written. `fields` are those of Sampling that it honours,
-    besides `max_tokens`.
+    besides `max_tokens`. One that schedules by priority `hurries`.
     """
 
     kind: ClassVar[str]
+    hurries: ClassVar[bool] = False
     reads_at_once: ClassVar[int] = 1
     written_per_read: ClassVar[int] = 1
     margin: ClassVar[int] = 0
@@ -107,7 +117,7 @@ class Protocol(ABC):
         return None
 
     @abstractmethod
-    def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
+    def score_body(self, asks: Sequence[Ask]) -> dict[str, Any]:
         """The request for some readings."""
 
     @abstractmethod
@@ -115,14 +125,12 @@ class Protocol(ABC):
         """The readings in a reply, or why there is none, and how many tokens were computed; raises BadReply."""
 
     @abstractmethod
-    def text_body(
-        self, tokens: Tokens, sampling: Sampling, seed: int | None, max_tokens: int, priority: int
-    ) -> dict[str, Any]:
+    def text_body(self, ask: TextAsk) -> dict[str, Any]:
         """The request for the texts after one prompt."""
 
     @abstractmethod
-    def texts(self, raw: bytes, tokens: Tokens, sampling: Sampling) -> tuple[list[Text], int]:
-        """The `sampling.n` texts after `tokens`, in order, and how many tokens were computed; raises BadReply."""
+    def texts(self, raw: bytes, ask: TextAsk) -> tuple[list[Text], int]:
+        """The texts that were asked for, in order, and how many tokens were computed; raises BadReply."""
 
     def text_of(self, token_ids: Tokens, end: FinishReason, sampling: Sampling) -> str:
         """The text of generated tokens as an engine here would give it: without its end token or stop string.
@@ -156,11 +164,6 @@ class Protocol(ABC):
             if name not in self.fields:
                 other = "give temperature 0" if name == "seed" else "leave it out"
                 raise RemoteError(f"{name}: {self.kind} servers do not honour it; {other}, or use `adjudge serve`")
-
-
-def hurry(priority: int) -> dict[str, int]:
-    """The field for a priority: servers that schedule by arrival refuse any."""
-    return {"priority": priority} if priority else {}
 
 
 def token_of(token_id: int | None) -> int:
@@ -203,14 +206,13 @@ def prompt_logprob(value: float | None) -> float:
     return math.nan if value is None else logprob(value)
 
 
-def prompt_read(
-    listed: Sequence[Mapping[int, float] | None], tokens: Tokens, count: int, end: FinishReason
-) -> PromptRead:
-    """A prompt's own tokens from what a server lists at their places, with the `count` most probable ones.
+def prompt_read(listed: Sequence[Mapping[int, float] | None], ask: TextAsk, end: FinishReason) -> PromptRead:
+    """A prompt's own tokens from what a server lists at their places, with as many of the most probable as asked for.
 
     Nothing is known of the first. Of a text that broke off the prompt may not have been read: that is (). Raises
     BadReply where else a place is missing, or its own token there, or alternatives to it.
     """
+    tokens, count = ask.tokens, ask.sampling.prompt_logprobs or 0
     whole = len(listed) == len(tokens) and all(
         place is not None and token in place and len(place) >= count
         for token, place in zip(tokens[1:], listed[1:], strict=True)

@@ -1,20 +1,20 @@
-"""What one request to a server asks for a call, and what becomes of its reply."""
+"""What one request to a server asks for a call, which prompts go into it, and what becomes of its reply."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from adjudge.engine import trie
 from adjudge.engine.batching.call import Call
 from adjudge.engine.batching.reading import ScoreJob
 from adjudge.engine.completion import Completion, FinishReason
 from adjudge.engine.remote.pooling import Pooling
-from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text
-from adjudge.engine.sampling import Sampling
+from adjudge.engine.remote.protocols import Ask, Protocol, Reading, Text, TextAsk
 from adjudge.engine.score import Reason, Score
 from adjudge.engine.tokens import Tokens
 
@@ -22,6 +22,10 @@ _encode = msgspec.json.Encoder(enc_hook=lambda number: number.item()).encode  # 
 
 NEGLIGIBLE = 1e-3
 """By how much a label's log-probability may be unknown."""
+TOKENS_AT_ONCE = 1 << 16
+"""Token ids in one request, unless a prompt alone has more: half a megabyte of JSON, where proxies take one."""
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -54,23 +58,29 @@ class ReadJob(ScoreJob):
 
 @dataclass(eq=False)
 class Question:
-    """One request: its body goes to a path, and `decode` has the reply, checked, with how many tokens it cost.
+    """One request: its fields go to a path, and `decode` has the reply, checked, with how many tokens it cost.
 
-    That raises BadReply. `take` answers with a reply, and `nothing` is the reply that stands for none.
+    That raises BadReply. `take` answers with a reply, and `nothing` is the reply that stands for none. Servers that do
+    not schedule by priority (`hurries`) refuse any.
     """
 
     path: str
-    body: bytes
+    fields: dict[str, Any]
+    hurries: bool
     decode: Callable[[bytes], tuple[Any, int]]
     take: Callable[[Any], None]
     nothing: Callable[[Reason], Any]
+
+    def body(self, priority: int) -> bytes:
+        """What is sent."""
+        return _encode(self.fields | ({"priority": priority} if self.hurries and priority else {}))
 
     def give_up(self, reason: Reason) -> None:
         """Answer that there is none."""
         self.take(self.nothing(reason))
 
 
-def read_question(protocol: Protocol, asks: Mapping[Ask, Sequence[tuple[ReadJob, int]]], priority: int) -> Question:
+def read_question(protocol: Protocol, asks: Mapping[Ask, Sequence[tuple[ReadJob, int]]]) -> Question:
     """For label distributions; each goes to all (job, place in its label set) that wait for it."""
     wanted = list(asks)
 
@@ -81,41 +91,35 @@ def read_question(protocol: Protocol, asks: Mapping[Ask, Sequence[tuple[ReadJob,
 
     return Question(
         protocol.score_path,
-        _encode(protocol.score_body(wanted, priority)),
+        protocol.score_body(wanted),
+        protocol.hurries,
         lambda raw: protocol.readings(raw, wanted),
         take,
         lambda reason: [reason] * len(wanted),
     )
 
 
-def text_question(
-    protocol: Protocol,
-    call: Call,
-    prompt: int,
-    tokens: Tokens,
-    sampling: Sampling,
-    seed: int | None,
-    max_tokens: int,
-    priority: int,
-) -> Question:
+def text_question(protocol: Protocol, call: Call, prompt: int, ask: TextAsk) -> Question:
     """For the texts after prompt number `prompt`; one that the server refuses counts as cancelled."""
+    n = ask.sampling.n
     ends: dict[Reason, FinishReason] = {"timeout": "timeout", "too_long": "too_long", "non_finite": "non_finite"}
 
     def take(texts: Sequence[Text]) -> None:
         for sample, text in enumerate(texts):
-            completion = Completion(prompt, sample, **text._asdict(), prompt_tokens=len(tokens))
-            call.answer(prompt * sampling.n + sample, completion)
+            completion = Completion(prompt, sample, **text._asdict(), prompt_tokens=len(ask.tokens))
+            call.answer(prompt * n + sample, completion)
 
     return Question(
         protocol.text_path,
-        _encode(protocol.text_body(tokens, sampling, seed, max_tokens, priority)),
-        lambda raw: protocol.texts(raw, tokens, sampling),
+        protocol.text_body(ask),
+        protocol.hurries,
+        lambda raw: protocol.texts(raw, ask),
         take,
-        lambda reason: [Text("", (), ends.get(reason, "cancelled"))] * sampling.n,
+        lambda reason: [Text("", (), ends.get(reason, "cancelled"))] * n,
     )
 
 
-def pool_question(pooling: Pooling, call: Call, prompts: Mapping[Tokens, Sequence[int]], priority: int) -> Question:
+def pool_question(pooling: Pooling, call: Call, prompts: Mapping[Tokens, Sequence[int]]) -> Question:
     """For the hidden state or the reward of prompts; each goes to all places in the call that wait for it."""
     wanted = list(prompts)
 
@@ -126,8 +130,32 @@ def pool_question(pooling: Pooling, call: Call, prompts: Mapping[Tokens, Sequenc
 
     return Question(
         pooling.path,
-        _encode(pooling.body(wanted, priority)),
+        pooling.body(wanted),
+        pooling.hurries,
         lambda raw: pooling.answers(raw, wanted),
         take,
         lambda reason: [pooling.abstained(reason, tokens) for tokens in wanted],
     )
+
+
+def batches(
+    by_tokens: Mapping[Tokens, Sequence[T]], at_once: int, more: Callable[[T], int] = lambda one: 0
+) -> Iterator[list[T]]:
+    """What is to be asked after each prompt, `at_once` together at most; each brings `more` ids than the prompt's.
+
+    Neighbours in the prefix tree go into one request, or one after the other.
+    """
+    together: list[T] = []
+    size = 0
+    prompts = list(by_tokens)
+    for place in trie.order(prompts):
+        tokens = prompts[place.item]
+        for one in by_tokens[tokens]:
+            ids = len(tokens) + more(one)
+            if together and (len(together) >= at_once or size + ids > TOKENS_AT_ONCE):
+                yield together
+                together, size = [], 0
+            together.append(one)
+            size += ids
+    if together:
+        yield together

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from adjudge.engine.batching.call import Call
@@ -17,12 +16,11 @@ from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.models.sources import tokenizer_named
 from adjudge.engine.remote.address import server_of
 from adjudge.engine.remote.asker import Asker
-from adjudge.engine.remote.batches import batches
 from adjudge.engine.remote.card import Kind, ModelCard, read_card
 from adjudge.engine.remote.completions import AdjudgeProtocol, OpenAIProtocol, VllmProtocol
 from adjudge.engine.remote.pooling import EMBEDDINGS, REWARDS, Pooling
-from adjudge.engine.remote.protocols import Ask, Protocol
-from adjudge.engine.remote.questions import Question, ReadJob, pool_question, read_question, text_question
+from adjudge.engine.remote.protocols import Ask, Protocol, TextAsk
+from adjudge.engine.remote.questions import Question, ReadJob, batches, pool_question, read_question, text_question
 from adjudge.engine.remote.sglang import SglangProtocol
 from adjudge.engine.remote.transport import Transport, mend
 from adjudge.engine.sampling import Sampling
@@ -38,8 +36,8 @@ PROTOCOLS: dict[Kind, type[Protocol]] = {
     "openai": OpenAIProtocol,
 }
 
-Asked = tuple[Call, Sequence[Callable[[int], Question]]]
-"""A call that is prepared, with what makes its questions once their priority is known."""
+Asked = tuple[Call, Sequence[Question]]
+"""A call that is prepared, with its questions."""
 
 
 class RemoteEngine(EngineFace):
@@ -147,7 +145,7 @@ class RemoteEngine(EngineFace):
         for ask in asks:
             by_tokens.setdefault(ask.tokens, []).append(ask)
         questions = [
-            partial(read_question, self.protocol, {ask: asks[ask] for ask in together})
+            read_question(self.protocol, {ask: asks[ask] for ask in together})
             for together in batches(
                 by_tokens, min(self.protocol.reads_at_once, self._most), lambda ask: len(ask.token_ids)
             )
@@ -170,14 +168,14 @@ class RemoteEngine(EngineFace):
         call = Call(self.transport.clock())
         all_tokens, sampling = self.sampled(prompts, sampling, seeds, options)
         self.protocol.check(sampling, seeds is not None)
-        questions: list[Callable[[int], Question]] = []
+        questions: list[Question] = []
         for place, tokens in enumerate(all_tokens):
             seed = sampling.seed if seeds is None else seeds[place]
             room = min(sampling.max_tokens, self._window - len(tokens))
-            question = partial(text_question, self.protocol, call, place, tokens, sampling, seed, room)
+            question = text_question(self.protocol, call, place, TextAsk(tokens, sampling, seed, room))
             call.open += sampling.n
             if room < 1:
-                question(0).give_up("too_long")
+                question.give_up("too_long")
             else:
                 call.asks(tokens)
                 questions.append(question)
@@ -215,9 +213,7 @@ class RemoteEngine(EngineFace):
         self._asker.close()
 
     def _answers(self, asked: Asked, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
-        call, questions = asked
-        urgency = call.terms.urgency(priority)
-        for place, answer in self._asker.answers(call, [question(urgency) for question in questions], timeout):
+        for place, answer in self._asker.answers(*asked, priority, timeout):
             if isinstance(answer, Completion):
                 self._asker.count(tokens_written=len(answer.token_ids))
             yield place, answer
@@ -234,7 +230,7 @@ class RemoteEngine(EngineFace):
             call.asks(tokens)
             places.setdefault(tokens, []).append(place)
         questions = [
-            partial(pool_question, pooling, call, {tokens: places[tokens] for tokens in together})
+            pool_question(pooling, call, {tokens: places[tokens] for tokens in together})
             for together in batches({tokens: [tokens] for tokens in places}, min(pooling.at_once, self._most))
         ]
         return call, questions

@@ -17,6 +17,7 @@ from adjudge.engine.remote.protocols import (
     Protocol,
     Reading,
     Text,
+    TextAsk,
     logprob,
     ordered,
     prompt_logprob,
@@ -26,7 +27,6 @@ from adjudge.engine.remote.protocols import (
 from adjudge.engine.remote.transport import TOO_LONG, BadReply, NoAnswer
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import Reason
-from adjudge.engine.tokens import Tokens
 
 Entry = tuple[float | None, int, str | None]
 """Log-probability, token id and perhaps text."""
@@ -75,7 +75,7 @@ class SglangProtocol(Protocol):
     score_path = "/generate"
     text_path = "/generate"
 
-    def score_body(self, asks: Sequence[Ask], priority: int) -> dict[str, Any]:
+    def score_body(self, asks: Sequence[Ask]) -> dict[str, Any]:
         """One token, of which only the labels' log-probabilities are wanted: the model's own at temperature 0."""
         [ask] = asks
         return {
@@ -102,12 +102,11 @@ class SglangProtocol(Protocol):
             return ["non_finite"], computed
         return [Reading.exact([logprob(values[token]) for token in asks[0].token_ids])], computed
 
-    def text_body(
-        self, tokens: Tokens, sampling: Sampling, seed: int | None, max_tokens: int, priority: int
-    ) -> dict[str, Any]:
+    def text_body(self, ask: TextAsk) -> dict[str, Any]:
         """The fields of Sampling under SGLang's names; choices become a regular expression."""
+        sampling = ask.sampling
         params: dict[str, Any] = {
-            "max_new_tokens": max_tokens,
+            "max_new_tokens": ask.max_tokens,
             "temperature": sampling.temperature,
             "top_k": sampling.top_k or -1,
             "top_p": sampling.top_p,
@@ -130,22 +129,22 @@ class SglangProtocol(Protocol):
         if sampling.json_schema is not None:
             params["json_schema"] = sampling.json_schema
         body = {
-            "input_ids": tokens,
+            "input_ids": ask.tokens,
             "sampling_params": params,
             "return_logprob": True,
             "top_logprobs_num": max(sampling.logprobs, sampling.prompt_logprobs or 0),
         }
         return body if sampling.prompt_logprobs is None else body | {"logprob_start_len": 0}
 
-    def texts(self, raw: bytes, tokens: Tokens, sampling: Sampling) -> tuple[list[Text], int]:
+    def texts(self, raw: bytes, ask: TextAsk) -> tuple[list[Text], int]:
         """The texts with their tokens."""
         outputs = msgspec.json.decode(raw, type=list[Output] | Output)
         outputs = outputs if isinstance(outputs, list) else [outputs]
-        if len(outputs) != sampling.n:
-            raise BadReply(f"{len(outputs)} texts where {sampling.n} were asked for")
+        if len(outputs) != ask.sampling.n:
+            raise BadReply(f"{len(outputs)} texts where {ask.sampling.n} were asked for")
         prompt = outputs[0].meta_info
         written = sum(output.meta_info.completion_tokens for output in outputs)
-        texts = [self._text(output, tokens, sampling) for output in outputs]
+        texts = [self._text(output, ask) for output in outputs]
         return texts, max(0, prompt.prompt_tokens - prompt.cached_tokens) + written
 
     def check(self, sampling: Sampling, seeded: bool) -> None:
@@ -158,8 +157,8 @@ class SglangProtocol(Protocol):
                 "bias or form; leave it out, or use `adjudge serve`"
             )
 
-    def _text(self, output: Output, tokens: Tokens, sampling: Sampling) -> Text:
-        meta = output.meta_info
+    def _text(self, output: Output, ask: TextAsk) -> Text:
+        meta, sampling = output.meta_info, ask.sampling
         chosen = meta.output_token_logprobs or []
         tops = meta.output_top_logprobs if sampling.logprobs and meta.output_top_logprobs else [None] * len(chosen)
         if len(tops) != len(chosen):
@@ -171,19 +170,19 @@ class SglangProtocol(Protocol):
         )
         end = _end(meta.finish_reason)
         text, reported = self.text_of(token_ids, end, sampling), logprobs if _unchanged(sampling) else ()
-        return Text(text, token_ids, end, reported, _prompt_read(meta, end, tokens, sampling))
+        return Text(text, token_ids, end, reported, _prompt_read(meta, end, ask))
 
 
-def _prompt_read(meta: Meta, end: FinishReason, tokens: Tokens, sampling: Sampling) -> PromptRead:
+def _prompt_read(meta: Meta, end: FinishReason, ask: TextAsk) -> PromptRead:
     """What was read of the prompt; () where it was not asked for."""
-    if (count := sampling.prompt_logprobs) is None:
+    if (count := ask.sampling.prompt_logprobs) is None:
         return ()
     own = msgspec.json.decode(meta.input_token_logprobs, type=Listed | None) or []
     tops = msgspec.json.decode(meta.input_top_logprobs, type=list[Listed | None] | None) or [] if count else None
     places: list[dict[int, float] | None] = []
-    if len(own) == len(tokens) == len(own if tops is None else tops):
-        places = [_place(*one) for one in zip(own, tops or [None] * len(own), tokens, strict=True)]
-    return prompt_read(places, tokens, count, end)
+    if len(own) == len(ask.tokens) == len(own if tops is None else tops):
+        places = [_place(*one) for one in zip(own, tops or [None] * len(own), ask.tokens, strict=True)]
+    return prompt_read(places, ask, end)
 
 
 def _place(own: Entry, top: Listed | None, token: int) -> dict[int, float] | None:

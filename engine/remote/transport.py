@@ -328,14 +328,9 @@ def _elsewhere(response: httpx2.Response, path: str) -> str | None:
     if not response.has_redirect_location:
         return None
     try:
-        return _base_of(response.url.join(response.headers["location"]), path)
+        return without_secrets(str(response.url.join(response.headers["location"])).removesuffix(path))
     except httpx2.InvalidURL:
         return None
-
-
-def _base_of(url: httpx2.URL, path: str) -> str:
-    """The address of the server that has a `path` at that URL; the URL itself where it ends otherwise."""
-    return without_secrets(str(url).removesuffix(path))
 
 
 def _message(raw: bytes) -> str:

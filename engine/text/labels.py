@@ -18,6 +18,7 @@ from adjudge.engine.text.tokenizer import Tokenizer, well_formed
 from adjudge.engine.tokens import Tokens
 
 Encode = Callable[..., Tokens]
+"""A text's tokens: by itself, or as it continues others."""
 
 CONTEXT_CHARACTERS = 64
 """How much of the text before the answer slot decides the labels' tokens."""
@@ -142,11 +143,17 @@ def compile_labels(labels: Labels, suffix: str, trusted: bool, tokenizer: Tokeni
         return tokenizer.encode(text, trusted, after=after)
 
     base = encode(suffix)
+
+    def continued(text: str) -> Tokens:
+        """Tokens of `text` after `suffix`, or the text's own where they would merge with the suffix, which is fixed."""
+        ids = encode(suffix + text)
+        return ids[len(base) :] if len(ids) > len(base) and ids[: len(base)] == base else encode(text, base)
+
     spellings: dict[Tokens, tuple[int, str]] = {}
-    spaces = _spaces(labels, suffix, base, encode)
+    spaces = _spaces(labels, suffix, continued)
     for index, label in enumerate(labels.labels):
         for before in spaces[:1] if label[0].isspace() else spaces:
-            ids = _continuation(before + label, suffix, base, encode)
+            ids = continued(before + label)
             if not ids:
                 raise LabelError(f'label "{label}" has no tokens in this vocabulary: choose another spelling')
             if (other := spellings.setdefault(ids, (index, before + label))[0]) != index:
@@ -154,8 +161,7 @@ def compile_labels(labels: Labels, suffix: str, trusted: bool, tokenizer: Tokeni
             if len(ids) > MOST_TOKENS_EACH:
                 raise LabelError(f'label "{label[:40]}" has {len(ids)} tokens: at most {MOST_TOKENS_EACH}')
     _check_size(labels, sum(map(len, spellings)))
-    ends = _terminated(labels, spellings, suffix, base, encode)
-    return _label_set(labels, ends)
+    return _label_set(labels, _terminated(labels, spellings, base, encode, continued))
 
 
 def _check_size(labels: Labels, tokens: int) -> None:
@@ -194,18 +200,12 @@ def check_values(values: Sequence[Any] | None) -> None:
             raise LabelError(f"the value {shown(value)} of a label is no number of at most {MOST_VALUE:g}: give one")
 
 
-def _continuation(text: str, suffix: str, base: Tokens, encode: Encode) -> Tokens:
-    """Tokens of `text` after `suffix`, or the text's own where they would merge with the suffix, which is fixed."""
-    ids = encode(suffix + text)
-    return ids[len(base) :] if len(ids) > len(base) and ids[: len(base)] == base else encode(text, base)
-
-
-def _spaces(labels: Labels, suffix: str, base: Tokens, encode: Encode) -> tuple[str, ...]:
+def _spaces(labels: Labels, suffix: str, continued: Encode) -> tuple[str, ...]:
     """What may stand before a label: nothing, and a space where the model may write one with the label in one token."""
     if not labels.variants or not suffix or suffix[-1].isspace():
         return ("",)
     bare = (label for label in labels.labels if not label[0].isspace())
-    one = any(len(_continuation(f" {label}", suffix, base, encode)) == 1 for label in bare)
+    one = any(len(continued(f" {label}")) == 1 for label in bare)
     return ("", " ") if one else ("",)
 
 
@@ -220,14 +220,14 @@ def _children(paths: Iterable[Tokens]) -> dict[Tokens, dict[int, int]]:
 
 
 def _terminated(
-    labels: Labels, spellings: dict[Tokens, tuple[int, str]], suffix: str, base: Tokens, encode: Encode
+    labels: Labels, spellings: dict[Tokens, tuple[int, str]], base: Tokens, encode: Encode, continued: Encode
 ) -> dict[Tokens, int]:
     """Every spelling's full path: with the terminator, if there is one, where another goes on from it."""
     children = _children(spellings)
     ends: dict[Tokens, int] = {}
     for ids, (index, text) in spellings.items():
         if labels.terminator and ids in children:
-            whole = _continuation(text + labels.terminator, suffix, base, encode)
+            whole = continued(text + labels.terminator)
             goes_on = whole[: len(ids)] == ids and len(whole) > len(ids)
             ids = whole if goes_on else ids + encode(labels.terminator, base + ids)
         if ids in ends:

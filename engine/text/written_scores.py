@@ -133,7 +133,8 @@ def _is_readable(text: str, scores: Sequence[_Score], form: AnswerFormat) -> boo
         return False
     if form.count is not None and (len(scores) != form.count or not all(one.usable for one in scores)):
         return False
-    return not form.at_end or not any(map(_has_words, _after_closings(text, form, scores[-1].usable)))
+    after = _after_closings(text, form, scores[-1].usable)
+    return not form.at_end or not any(character.isalnum() for piece in after for character in piece)
 
 
 def _after_closings(text: str, form: AnswerFormat, closed: bool) -> Iterator[str]:
@@ -145,7 +146,3 @@ def _after_closings(text: str, form: AnswerFormat, closed: bool) -> Iterator[str
     for number, piece in enumerate(pieces[1:], 1):
         if len(piece) > 1 or number < len(pieces) - 1 or not closed:
             yield piece[-1]
-
-
-def _has_words(text: str) -> bool:
-    return any(map(str.isalnum, text))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import atexit
-import os
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from adjudge.engine.threads.forked import Renewed
+
 GRACE = 30.0
 """Seconds that it waits at most."""
 
-_changed = threading.Condition()
-_under_way = 0
+
+class _Steps(threading.Condition):
+    under_way = 0
+
+
+_steps = Renewed(_Steps)  # those of a parent's threads end nowhere in a process that was forked
 _ending = False
 
 
@@ -23,38 +27,27 @@ def step_under_way() -> Iterator[None]:
 
     A thread that the interpreter's end meets within a step takes the process with it (SIGABRT).
     """
-    global _under_way
-    with _changed:
-        _under_way += 1
+    _count(1)
     if _ending and threading.current_thread().daemon:
-        _leave()
+        _count(-1)
         threading.Event().wait()  # until the end
     try:
         yield
     finally:
-        _leave()
+        _count(-1)
 
 
-def _leave() -> None:
-    global _under_way
-    with _changed:
-        _under_way -= 1
-        _changed.notify_all()
-
-
-def _begin_anew() -> None:
-    """In a process that was forked: the steps of its parent's threads end nowhere there."""
-    global _changed, _under_way
-    _changed, _under_way = threading.Condition(), 0
-
-
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_begin_anew)
+def _count(more: int) -> None:
+    steps = _steps.here
+    with steps:
+        steps.under_way += more
+        steps.notify_all()
 
 
 @atexit.register
 def _end() -> None:
     global _ending
     _ending = True
-    with _changed:
-        _changed.wait_for(lambda: not _under_way, GRACE)
+    steps = _steps.here
+    with steps:
+        steps.wait_for(lambda: not steps.under_way, GRACE)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar
-from weakref import WeakSet
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.threads.forked import Renewed
 
 
 class Turns:
@@ -21,40 +19,28 @@ class Turns:
     In a process that was forked in the midst of another thread's turn, to take one is an AdjudgeError.
     """
 
-    _all: ClassVar[WeakSet[Turns]] = WeakSet()
-
     def __init__(self) -> None:
-        self.queue: deque[object] = deque()
-        self._changed = threading.Condition()
-        self._torn = False
-        self._all.add(self)
+        self.queue: deque[tuple[int, object]] = deque()  # by process
+        self._changed = Renewed(threading.Condition)
 
     @contextmanager
     def turn(self, wanted: Callable[[], object] = lambda: True) -> Iterator[bool]:
         """A block that no other thread's comes between: True. False without waiting on, once it is not `wanted`."""
-        if self._torn:
-            raise AdjudgeError("this process was forked while another thread used the engine: open an engine here")
-        mine = object()
+        changed, mine = self._changed.here, (os.getpid(), object())
         try:
-            with self._changed:
+            with changed:
                 self.queue.append(mine)
-                self._changed.wait_for(lambda: self.queue[0] is mine or not wanted())
+                if self.queue[0][0] != mine[0]:
+                    raise AdjudgeError(
+                        "this process was forked while another thread used the engine: open an engine here"
+                    )
+                changed.wait_for(lambda: self.queue[0] is mine or not wanted())
                 held = self.queue[0] is mine
                 if not held:
                     self.queue.remove(mine)
             yield held
         finally:  # Ctrl-C while it waits, too: whoever comes later must not wait for this turn
-            with self._changed:
+            with self._changed.here:
                 if mine in self.queue:
                     self.queue.remove(mine)
-                    self._changed.notify_all()
-
-    @classmethod
-    def _begin_anew(cls) -> None:
-        """In a process that was forked, where those that held or waited for a turn are not."""
-        for turns in cls._all:
-            turns._changed, turns._torn = threading.Condition(), bool(turns.queue)
-
-
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=Turns._begin_anew)
+                    self._changed.here.notify_all()

@@ -37,19 +37,27 @@ Event = tuple[int, Score | Completion | Embedding] | Piece | BaseException
 """An answer with its place, a piece of an answer to come, or what ended the call instead."""
 Deliver = Callable[[Event | None], None]
 """Takes what comes of a call; None after the last answer."""
+Start = Callable[[Deliver], Callable[[], object]]
+"""Begins a call of which that is to take what comes; returns what cancels it."""
 
 
-def until_end(events: SimpleQueue[Event | None], terms: Terms) -> Iterator[tuple[int, Any]]:
-    """The answers of a call that asks for no pieces, as they are delivered into `events`; raises what ends it.
+def answers_of(start: Start, terms: Terms) -> Iterator[tuple[int, Any]]:
+    """The answers of a call that asks for no pieces, as they come; raises what ends it.
 
     That is NotServing where nobody waits any more on the call's terms.
     """
-    terms.when_given_up(lambda: events.put(NotServing(ENDED)))
-    while (event := events.get()) is not None:
-        if isinstance(event, BaseException):
-            raise event
-        assert not isinstance(event, Piece)
-        yield event
+    events: SimpleQueue[Event | None] = SimpleQueue()
+    cancel = start(events.put)
+    try:
+        if terms.given_up is not None:
+            terms.given_up.add_done_callback(lambda _: events.put(NotServing(ENDED)))
+        while (event := events.get()) is not None:
+            if isinstance(event, BaseException):
+                raise event
+            assert not isinstance(event, Piece)
+            yield event
+    finally:
+        cancel()
 
 
 @dataclass(eq=False)
@@ -89,7 +97,7 @@ class Ticket:
 class Worker:
     """Takes the steps of `engine`, which nobody else may touch while the worker lives.
 
-    `start`, `cancel` and `between_steps` may be called from any thread. A step that fails ends every call under way
+    `start` and `between_steps` may be called from any thread. A step that fails ends every call under way
     with its error; the engine goes on. In a process forked from this one, where the thread is not, `start` and
     `between_steps` raise AdjudgeError.
     """
@@ -104,15 +112,19 @@ class Worker:
         self._thread = threading.Thread(target=self._run, name="adjudge-worker", daemon=True)
         self._thread.start()
 
-    def start(self, ticket: Ticket, priority: int = 0, timeout: float | None = None) -> None:
-        """Begin a call; QueueFull and the like arrive as its event."""
+    def start(
+        self, call: Call, deliver: Deliver, priority: int, timeout: float | None, pieces: bool = False
+    ) -> Callable[[], None]:
+        """Begin a call; QueueFull and the like arrive as its event. Returns what drops it: then it gets no more."""
         require_process(self.process)
+        ticket = Ticket(call, deliver, pieces)
         self._ask(lambda: self._start(ticket, priority, timeout))
 
-    def cancel(self, ticket: Ticket) -> None:
-        """Drop a call, which gets no more events."""
-        if os.getpid() == self.process:
-            self._ask(lambda: self._cancel(ticket))
+        def cancel() -> None:
+            if os.getpid() == self.process:
+                self._ask(lambda: self._cancel(ticket))
+
+        return cancel
 
     def between_steps(self, action: Callable[[Engine], Result]) -> Future[Result]:
         """Do something with the engine between two of its steps."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from queue import SimpleQueue
 from typing import Any
 
 from adjudge.engine.batching.call import Call
 from adjudge.engine.engine_around import EngineAround
-from adjudge.engine.threads.worker import Event, Ticket, Worker, until_end
+from adjudge.engine.threads.worker import Worker, answers_of
 
 
 class SharedEngine(EngineAround):
@@ -17,17 +16,10 @@ class SharedEngine(EngineAround):
     def __init__(self, worker: Worker) -> None:
         engine = worker.engine
         super().__init__(engine)
-        self.stats = engine.stats
         self.score_call = engine.score_call
         self.generate_call = engine.generate_call
         self.embed_call = engine.embed_call
         self._worker = worker
 
     def _answers(self, call: Call, priority: int, timeout: float | None) -> Iterator[tuple[int, Any]]:
-        events: SimpleQueue[Event | None] = SimpleQueue()
-        ticket = Ticket(call, events.put)
-        self._worker.start(ticket, priority, timeout)
-        try:
-            yield from until_end(events, call.terms)
-        finally:
-            self._worker.cancel(ticket)
+        return answers_of(lambda deliver: self._worker.start(call, deliver, priority, timeout), call.terms)

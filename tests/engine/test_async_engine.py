@@ -205,9 +205,9 @@ def test_a_call_that_the_garbage_collector_ends_does_not_lock_out_the_one_it_beg
     left = [face.score_iter(plain_prompts(2), LABELS)]
     next(left[0])
 
-    def start(*how: Any) -> None:
+    def start(*how: Any) -> Callable[[], None]:
         left.clear()  # as the collector may, wherever objects are made
-        begin(*how)
+        return begin(*how)
 
     monkeypatch.setattr(worker, "start", start)
     caller = threading.Thread(target=lambda: scores.extend(face.score(["Once"], LABELS)), daemon=True)

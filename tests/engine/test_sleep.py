@@ -105,6 +105,7 @@ def test_a_cache_takes_what_it_is_given_or_a_share_of_what_is_free(monkeypatch: 
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: ({0: 1000, 1: 500}[device.index], 2000))
     assert [memory.cache_bytes(torch.device("cuda", place), None) for place in (0, 1)] == [800, 400]
+    monkeypatch.setattr(memory, "spare_memory", lambda: 64 << 30)
     assert memory.cache_bytes(torch.device("cpu"), None) == 4 << 30
     for device in ("cpu", "cuda"):
         assert memory.cache_bytes(torch.device(device), 0.5) == 1 << 29

@@ -394,5 +394,5 @@ def test_a_replica_is_opened_by_one_at_a_time() -> None:
 
 def test_a_prompt_is_counted_for_each_of_its_texts_that_is_given_up() -> None:
     order = Order([dispatch.Query(0, (1, 2, 3, 4), None, {0, 2})], Sampling(n=3))
-    order.give_up(order.queries[0], "timeout")
+    order.give_up(order.queries, "timeout")
     assert order.prompt_tokens == 8  # as an engine counts them; the other text was counted with its answer

@@ -175,14 +175,19 @@ def test_a_stop_string_ends_a_reply(site: Served, client: openai.OpenAI) -> None
     assert answer.choices[0].finish_reason == "stop"
 
 
+@pytest.mark.parametrize(("alternatives", "tokens"), [({"top_logprobs": 20}, 3), ({"top_logprobs": 0}, 63), ({}, 63)])
 def test_a_chat_of_no_given_length_has_as_many_tokens_as_may_be_told_of(
-    site: Served, monkeypatch: pytest.MonkeyPatch
+    site: Served, monkeypatch: pytest.MonkeyPatch, alternatives: dict[str, int], tokens: int
 ) -> None:
     monkeypatch.setattr("adjudge.engine.http.chat.MOST_LOGPROBS", 63)
     monkeypatch.setattr("adjudge.engine.http.texts.MOST_LOGPROBS", 63)
-    body = {"messages": MESSAGES, "logprobs": True, "top_logprobs": 20, "ignore_eos": True}
+    body = {"messages": MESSAGES, "logprobs": True, "ignore_eos": True, **alternatives}
     [choice] = site.post("/v1/chat/completions", body).json()["choices"]
-    assert choice["finish_reason"] == "length" and len(choice["logprobs"]["content"]) == 3
+    assert choice["finish_reason"] == "length" and len(choice["logprobs"]["content"]) == tokens
+    assert site.post("/v1/chat/completions", {**body, "max_tokens": tokens + 1}).status_code == 400
+
+
+def test_a_reply_that_is_sent_back_is_taken(site: Served) -> None:
     reply = {"role": "assistant", "content": "Yes.", "tool_calls": [], "reasoning_content": None}
     sent_back = [*MESSAGES, reply, *MESSAGES]
     assert site.post("/v1/chat/completions", {"messages": sent_back, "max_tokens": 1}).status_code == 200

@@ -8,9 +8,8 @@ import pytest
 
 from adjudge.engine.http.bodies import decode
 from adjudge.engine.http.chat import ChatRequest
-from adjudge.engine.http.classify import ClassifyRequest
 from adjudge.engine.http.completions import CompletionRequest
-from adjudge.engine.http.embeddings import EmbeddingRequest
+from adjudge.engine.http.pooling import ClassifyRequest, EmbeddingRequest
 from tests.engine.http.serving import MODEL, Served, error_of
 
 UNREAD = (

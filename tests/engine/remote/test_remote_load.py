@@ -14,7 +14,7 @@ import pytest
 
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import RemoteError
-from adjudge.engine.remote import batches, transport
+from adjudge.engine.remote import questions, transport
 from tests.engine.remote.conftest import PROMPTS, Open
 from tests.engine.remote.peer import Answer, Peer, says
 from tests.engine.tiny import DIGITS
@@ -136,7 +136,7 @@ def test_requests_outlive_a_server_that_comes_back(open_remote: Open) -> None:
 def test_no_request_has_more_tokens_than_it_may_but_that_of_a_longer_prompt(
     open_remote: Open, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "TOKENS_AT_ONCE", 60)
+    monkeypatch.setattr(questions, "TOKENS_AT_ONCE", 60)
     prompts = [*PROMPTS, "A longer prompt. " * 9]
     remote, server = open_remote("adjudge")
     own = engine.score(prompts, DIGITS)

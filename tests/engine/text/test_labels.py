@@ -106,6 +106,21 @@ def test_labels_that_can_be_read_only_once_are_read() -> None:
     assert sets_of(["x", "y"], iter([["1"], ["2"]])) == [["1"], ["2"]]  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([1, 2, 3], "label 1 is not a string"),
+        (["a", 1], "label 1 is not a string"),
+        (range(1, 3), "label 1 is not a string"),
+        (None, "labels is None: give a list of strings"),
+        (5, "labels is 5: give a list of strings"),
+    ],
+)
+def test_labels_that_are_no_strings_are_one_sentence(labels: Any, message: str) -> None:
+    with pytest.raises(LabelError, match=message):
+        Engine("dummy:tiny-llama", kv_cache_gb=0.01).score(["x", "y", "z"], labels)
+
+
 def test_labels_lose_no_values_in_silence() -> None:
     with pytest.raises(LabelError, match=r"labels are a mapping: give Labels\(tuple\(labels\), values="):
         Labels.of({"good": 1, "bad": 0})  # type: ignore[arg-type]

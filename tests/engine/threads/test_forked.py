@@ -79,7 +79,7 @@ def elsewhere(block: AbstractContextManager[Any]) -> Iterator[None]:
 def test_an_engine_of_one_thread_goes_on_whatever_lock_was_held(engine: Engine, threads: Callable[[int], None]) -> None:
     threads(1)
     expected = engine.score(PROMPTS, LABELS)
-    with elsewhere(engine._turns._changed):
+    with elsewhere(engine._turns._changed.here):
         assert in_child(lambda: engine.score(PROMPTS, LABELS) == expected) == "True"
 
 
@@ -142,5 +142,5 @@ def test_locks_that_another_thread_held_are_free(engine: Engine, threads: Callab
 
 
 def test_a_process_that_only_ends_does_not_wait_for_its_parents_step() -> None:
-    with elsewhere(at_exit.step_under_way()), elsewhere(at_exit._changed):
+    with elsewhere(at_exit.step_under_way()), elsewhere(at_exit._steps.here):
         assert in_child(at_exit._end) == "None"

@@ -43,7 +43,7 @@ def test_whoever_is_interrupted_while_waiting_holds_nobody_up(monkeypatch: pytes
         raise KeyboardInterrupt
 
     with turns.turn():
-        monkeypatch.setattr(turns._changed, "wait_for", interrupted)
+        monkeypatch.setattr(turns._changed.here, "wait_for", interrupted)
         with pytest.raises(KeyboardInterrupt), turns.turn():
             pass
         monkeypatch.undo()
@@ -67,8 +67,8 @@ def test_who_has_what_it_waits_for_does_not_wait_for_its_turn() -> None:
         while len(turns.queue) < 3:
             pass
         wanted[1] = False
-        with turns._changed:
-            turns._changed.notify_all()
+        with turns._changed.here:
+            turns._changed.here.notify_all()
         threads[1].join()
         assert held == {1: False} and len(turns.queue) == 2
     threads[0].join()
