@@ -11,6 +11,7 @@ import pytest
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import PromptError, RemoteError
 from adjudge.engine.remote.completions import Choice, OpenAIProtocol
+from adjudge.engine.remote.protocols import TextAsk
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.text.tokenizer import Tokenizer
 from tests.engine.remote.conftest import VARIED, Open
@@ -172,7 +173,9 @@ def test_a_plain_servers_texts_have_the_tokens_they_have_here(open_remote: Open,
 def test_a_plain_servers_texts_go_on_from_their_prompts() -> None:
     tokenizer = Tokenizer(worded_tokenizer("first"))
     tokens = tokenizer.prompt("Say:")
-    text = OpenAIProtocol("theirs", tokenizer, 20).written(Choice("Once", finish_reason="stop"), tokens, Sampling())
+    text = OpenAIProtocol("theirs", tokenizer, 20).written(
+        Choice("Once", finish_reason="stop"), TextAsk(tokens, Sampling(), None, 8)
+    )
     assert tokens + text.token_ids == tokenizer.prompt("Say:Once")
 
 
