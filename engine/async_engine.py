@@ -10,6 +10,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -181,8 +182,7 @@ class AsyncFace(ABC):
         """`EngineFace.reward` without blocking the event loop."""
         with answered_by(terms().deadline(timeout, time.monotonic())):  # the time for both
             read = await asyncio.to_thread(self.face.read_for_rewards, prompts)
-            embeddings = await self.embed(read, priority=priority)
-        return [ModelReward.of(embedding) for embedding in embeddings]
+            return await in_order(await self.open_embed(read, priority=priority), ModelReward.of)
 
     async def update_weights(
         self,
@@ -289,7 +289,7 @@ async def prepared(
         ) from error
 
 
-async def in_order(answers: Answers) -> list[Any]:
-    """All answers of a call, in the order of its prompts."""
-    found = [answer async for answer in answers if not isinstance(answer, Piece)]
-    return [answer for _, answer in sorted(found, key=lambda pair: pair[0])]
+async def in_order(answers: Answers, keep: Callable[[Any], Any] = lambda answer: answer) -> list[Any]:
+    """All answers of a call, of each what is to `keep`, in the order of its prompts."""
+    found = [(event[0], keep(event[1])) async for event in answers if not isinstance(event, Piece)]
+    return [answer for _, answer in sorted(found, key=itemgetter(0))]

@@ -5,7 +5,8 @@ Ladder. Microseconds for 8, 64, 512 and 4,096 groups of 8 on CPU, one thread, 2 
 2. masked sums over [G, 8] in float32         29      33      58      235   equal groups only; leaves open which bits
 3. trees over the members in float64         300     340     540    2,460   ragged; a group's bits are its own
 4. the same over padded rows (this version): 0.4 to 0.6 of the third's time, interleaved on busier cores
-Where it loses: to the second, some four times as long.
+Where it loses: to the second, some four times as long; and it takes memory for G groups as large as the largest,
+which very unequal ones feel.
 """
 
 from collections.abc import Sequence

@@ -83,9 +83,10 @@ def attention_backend(kind: AttentionKind, forced: str | None = None) -> tuple[s
 
     Raises BackendUnavailable if the one that is `forced`, by default by `ADJUDGE_ATTENTION`, cannot serve.
     """
+    named = "ADJUDGE_ATTENTION" if forced is None else "the back end"
     forced = os.environ.get("ADJUDGE_ATTENTION", "") if forced is None else forced
     if forced and forced not in NAMES:
-        raise BackendUnavailable(f'ADJUDGE_ATTENTION is "{forced}": set it to {", ".join(NAMES)}, or leave it unset')
+        raise BackendUnavailable(f'{named} is "{forced}": set it to {", ".join(NAMES)}, or leave it unset')
     problems: list[str] = []
     for name, libraries in LIBRARIES.items():
         for library in libraries if forced in ("", name) else ():
@@ -106,7 +107,7 @@ def attention_backend(kind: AttentionKind, forced: str | None = None) -> tuple[s
         problems.append(problem)
     if forced in ("", "torch"):
         return "torch", torch_attention
-    raise BackendUnavailable(f'ADJUDGE_ATTENTION is "{forced}" but it cannot serve here: {"; ".join(problems)}')
+    raise BackendUnavailable(f'{named} is "{forced}" but it cannot serve here: {"; ".join(problems)}')
 
 
 def _no_tile(kind: AttentionKind) -> str | None:

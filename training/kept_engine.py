@@ -36,7 +36,6 @@ class KeptEngine(EngineAround):
 
     def __init__(self, engine: EngineFace, journal: Journal | None) -> None:
         super().__init__(engine)
-        self.stats = engine.stats
         self._journal = journal
         self.asked = self.remembered = 0
 

@@ -12,7 +12,7 @@ import base64
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import post
@@ -107,7 +107,7 @@ async def embeddings(
     """Read the hidden state after every input."""
     service.check_model(data.model)
     at_most(len(prompts_of(data.input, "input")), MOST_EMBEDDINGS, "embeddings", "input")
-    found, computed = await _read(service, request, data)
+    found, computed = await _read(service, request, data, lambda tokens: tokens, lambda embedding: embedding)
     usage = _usage(service, data, found, computed)
     return EmbeddingResponse(service.model, await asyncio.to_thread(_worded, found, data.encoding_format), usage)
 
@@ -121,8 +121,7 @@ async def classify(
     refuse_others(data)
     face = service.engine.face
     face.require_rewards()
-    found, computed = await _read(service, request, data, face.read_for_rewards)
-    rewards = [ModelReward.of(embedding) for embedding in found]
+    rewards, computed = await _read(service, request, data, face.read_for_rewards, ModelReward.of)
     usage = _usage(service, data, rewards, computed)
     classified = [
         Classified(place, LABEL, [] if reward.value is None else [reward.value], reason=reward.reason)
@@ -135,9 +134,10 @@ async def _read(
     service: Service,
     request: AnyRequest,
     body: InputRequest,
-    part: Callable[[list[Tokens]], list[Tokens]] = lambda tokens: tokens,
-) -> tuple[list[Embedding], int]:
-    """The hidden state after a `part` of each input, and how many tokens were computed."""
+    part: Callable[[list[Tokens]], list[Tokens]],
+    keep: Callable[[Embedding], Any],
+) -> tuple[list[Any], int]:
+    """What is to `keep` of the hidden state after a `part` of each input, and how many tokens were computed."""
     prompts = prompts_of(body.input, "input")
     service.check_count(len(prompts), "input")
     timeout = service.timeout(request, body.timeout)
@@ -148,7 +148,7 @@ async def _read(
 
     with blame("input"):
         answers = await service.begun(request, opened, timeout)
-        found = await service.unless_gone(request, in_order(answers))
+        found = await service.unless_gone(request, in_order(answers, keep))
     return found, answers.prompt_tokens - answers.cached_tokens
 
 

@@ -136,11 +136,11 @@ def without_base(adapter: Adapter, own: Mapping[str, torch.Tensor]) -> Adapter:
 
 def _alike(tensor: torch.Tensor, own: torch.Tensor | None) -> bool:
     """Whether a saved tensor is the model's own, but for the dtype that either is rounded to."""
+    import torch
+
     if own is None or tensor.shape != own.shape:
         return False
     tensor = tensor.to(own.device)
-    import torch
-
     return torch.equal(tensor.to(own.dtype), own) or torch.equal(tensor, own.to(tensor.dtype))
 
 
@@ -223,10 +223,10 @@ def _misfit(adapter: Adapter, model: Any, why: str) -> ModelUnsupported:
 
 def _take_reward_head(config: Any, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Take out of an adapter the reward head saved with it, which stands beside the model; {} where there is none."""
-    if not set(config.modules_to_save or ()) <= set(NAMES):
-        return {}
     import torch
 
+    if not set(config.modules_to_save or ()) <= set(NAMES):
+        return {}
     saved = {name: f"{PREFIX}{name}.weight" for name in NAMES}
     name = next((name for name in NAMES if weights.get(saved[name], torch.empty(0)).shape[:1] == (1,)), None)
     if name is None:

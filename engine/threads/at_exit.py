@@ -27,18 +27,19 @@ def step_under_way() -> Iterator[None]:
 
     A thread that the interpreter's end meets within a step takes the process with it (SIGABRT).
     """
-    _count(1)
+    steps = _steps.here
+    _count(steps, 1)
     if _ending and threading.current_thread().daemon:
-        _count(-1)
+        _count(steps, -1)
         threading.Event().wait()  # until the end
     try:
         yield
     finally:
-        _count(-1)
+        if steps is _steps.here:  # and not that of a process which was forked within
+            _count(steps, -1)
 
 
-def _count(more: int) -> None:
-    steps = _steps.here
+def _count(steps: _Steps, more: int) -> None:
     with steps:
         steps.under_way += more
         steps.notify_all()

@@ -68,7 +68,7 @@ class Guarded(Layer):
     """A reward that passes another's through as they are (`checked`), while guards watch it; put it outermost.
 
     Every call is a step, the first is 1. At the first and every `every`-th after it the guards probe the reward with
-    texts of their own (the standard guards: 336 texts on 12 prompts), after its rewards are there and until a trainer's
+    texts of their own (the standard guards: up to 336 on 12 prompts), after its rewards are there and until a trainer's
     deadline; one that has no time left probes after the next step, and after `TRIES` such steps not until the next
     time, with a warning. Where the reward looks for tags (`FormatReward`, `SectionReward`) `form` puts them around:
     "<think>So.</think><answer>{text}</answer>". While `learning` is False, as for held-out prompts, a call is no step.

@@ -148,7 +148,9 @@ class RewardRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_
         queries, prompts, labels = self.query or [], self.prompts or [], self.labels or []
         for name, texts in (("prompts", prompts), ("labels", labels)):
             if len(texts) != len(queries):
-                raise HttpError(400, f"{name} has {len(texts)} texts for {len(queries)}: give one each", param=name)
+                raise HttpError(
+                    400, f"{name} has {len(texts)} texts for {len(queries)} in query: give one each", param=name
+                )
         found: list[Pair] = []
         for place, (query, prompt, label) in enumerate(zip(queries, prompts, labels, strict=True)):
             response = response_of(query, prompt, ends)

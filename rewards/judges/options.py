@@ -17,6 +17,7 @@ from adjudge.rewards.records.wire import example_of
 
 if TYPE_CHECKING:
     from adjudge.rewards.judges.kinds import Options
+    from adjudge.rewards.records.rubric import Rubric
 
 REASONING = ("max_tokens", "temperature", "samples", "attempts", "seed")
 ASKING = ("mode", *REASONING, "language", "layout", "min_mass", "cut")
@@ -91,7 +92,7 @@ def as_taken(kind: str, options: Options) -> dict[str, Any]:
     return taken
 
 
-def _rubric_of(given: Any) -> Any:
+def _rubric_of(given: Any) -> Rubric:
     from adjudge.rewards.judges.published_rubrics import open_rubric
 
     return open_rubric(given)

@@ -198,8 +198,10 @@ def _csv(path: Path, text: str) -> Iterator[Row]:
         begun = reader.line_num + before
         for values in reader:
             place, begun = f"line {begun} of {path.name}", reader.line_num + before
-            if len(values) > width or any(values[len(names) :]):
+            if len(values) > width:
                 raise AdjudgeError(f"{place} has more columns than the header: quote texts that hold {MARKS[mark]}")
+            if any(values[len(names) :]):
+                raise AdjudgeError(f"{place} has a value in a column without a name: name it in the header")
             if any(values):  # tables have empty rows at their end
                 yield Row(place, dict(zip_longest(names, values[: len(names)])))
     except csv.Error as error:

@@ -158,7 +158,7 @@ def rubric_of(record: Any, place: str) -> Rubric:
         read = [_criterion(entry, number, place) for number, entry in enumerate(entries, 1)]
         record = {**record, "criteria": read}
     try:
-        return _converted(record, Rubric, place, "a rubric")
+        return _converted(record, Rubric, "a rubric")
     except AdjudgeError as error:
         raise AdjudgeError(f"{place}: {error}") from error
 
@@ -189,17 +189,22 @@ def is_whole(value: float) -> bool:
 def _criterion(entry: Any, number: int, place: str) -> Criterion:
     """A criterion as its author writes it: its levels are an object."""
     where = f"{place}: {_called(number, entry.get('name') if isinstance(entry, dict) else None)}"
-    if isinstance(entry, dict) and isinstance(levels := entry.get("levels"), dict):
+    if isinstance(entry, dict) and "levels" in entry:
+        if not isinstance(levels := entry["levels"], dict):
+            raise AdjudgeError(f"{where}: levels is {shown(levels)}: give an object, each score with its words")
         entry = {**entry, "levels": [_level(str(key), text, where) for key, text in levels.items()]}
-    return _converted(entry, Criterion, where, "a criterion")
+    try:
+        return _converted(entry, Criterion, "a criterion")
+    except AdjudgeError as error:
+        raise AdjudgeError(f"{where}: {error}") from error
 
 
-def _converted(record: Any, kind: type[Record], place: str, what: str) -> Record:
+def _converted(record: Any, kind: type[Record], what: str) -> Record:
     try:
         return msgspec.convert(record, kind)
     except msgspec.ValidationError as error:
         fields = ", ".join(field.name for field in msgspec.structs.fields(kind))
-        raise AdjudgeError(f"{place}: {reason(error)} ({what} has {fields})") from error
+        raise AdjudgeError(f"{reason(error)} ({what} has {fields})") from error
 
 
 def _level(key: str, text: Any, where: str) -> Level:

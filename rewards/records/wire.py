@@ -182,11 +182,15 @@ def preference_line(group: Group, verdict: GroupVerdict) -> bytes | None:
 
 
 def with_columns(record: dict[str, Any], row: Row, known: Sequence[str]) -> dict[str, Any]:
-    """A record after the row's columns but for the `known`; one that has a name of the record's goes by "input_…"."""
+    """A record after the row's columns but for the `known`; one that has a name of the record's goes by "input_…".
+
+    So does one that poses as the adapter of a verdict, which those of a bare model have not.
+    """
     further: dict[str, Any] = {}
+    taken = {*record, "adapter"}
     for name, value in row.columns.items():
         called = name
-        while called in record or (called != name and called in row.columns):
+        while called in taken or (called != name and called in row.columns):
             called = f"input_{called}"
         if name not in known:
             further[called] = value

@@ -129,7 +129,7 @@ class Guards(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What watches the reward (see `Guarded`): the guards in `use`, [] for none, each with a table of its settings.
 
     At the first call and every `every`-th after it they put texts of their own to the reward, which costs as much as
-    rewarding those: 336 texts with all guards. A guard named in `stop_on` ends the run when it finds what it looks for,
+    rewarding those: up to 336 with all guards. A guard named in `stop_on` ends the run when it finds what it looks for,
     once that step is logged and saved; the others warn, and all are among the metrics. `canaries` is a file of texts
     like the shipped ones, in a known order, for the guards that need such (see `Canary`); `form` is what a completion
     looks like where the reward looks for tags, with {text} in the place of such a text.

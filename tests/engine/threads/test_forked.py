@@ -141,6 +141,17 @@ def test_locks_that_another_thread_held_are_free(engine: Engine, threads: Callab
         assert in_child(lambda: Engine("dummy:tiny-llama", kv_cache_gb=0.01).fingerprint) == engine.fingerprint
 
 
+def test_a_process_forked_within_a_step_has_none_under_way_when_that_ends() -> None:
+    def end() -> str:
+        block.__exit__(None, None, None)
+        return str(at_exit._steps.here.under_way)
+
+    block = at_exit.step_under_way()
+    with block:
+        assert in_child(end) == "0"
+    assert at_exit._steps.here.under_way == 0
+
+
 def test_a_process_that_only_ends_does_not_wait_for_its_parents_step() -> None:
     with elsewhere(at_exit.step_under_way()), elsewhere(at_exit._steps.here):
         assert in_child(at_exit._end) == "None"

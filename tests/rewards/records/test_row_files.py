@@ -214,7 +214,7 @@ def test_columns_of_nothing_at_the_right_of_a_table_are_no_columns(tmp_path: Pat
         {"prompt": "q", "response": "s"},
     ]
     path.write_text("prompt,response,,,\np,r,,here,\n")
-    with pytest.raises(AdjudgeError, match="line 2 of sheet.csv has more columns than the header"):
+    with pytest.raises(AdjudgeError, match="line 2 of sheet.csv has a value in a column without a name: name it"):
         read_rows(path)
     path.write_text("prompt,,,response\np,here,there,r\n")
     with pytest.raises(AdjudgeError, match='sheet.csv has the column "" twice: rename one'):

@@ -138,6 +138,9 @@ TWO: dict[str, Any] = {"name": "end", "text": "?", "points": 2}
         ({"criteria": [{**ONE, "levels": {"0": "none", "9" * 400: "all"}}]}, "a level is from inf to inf: give scores"),
         ({"criteria": [{**ONE, "levels": {"0-99999": "all"}}]}, "a level is from 0 to 99999, which is no range"),
         ({"criteria": [{**ONE, "levels": {"0": 1}}]}, 'level "0" is 1: give its words'),
+        ({"criteria": [{**ONE, "levels": []}]}, "levels is []: give an object, each score with its words"),
+        ({"criteria": [{**ONE, "levels": "3"}]}, "levels is '3': give an object"),
+        ({"criteria": [ONE], "foo": 1}, "Object contains unknown field `foo` (a rubric has "),
         ({"criteria": [{**ONE, "weight": 1}, TWO]}, 'criterion 2 ("end"): give every criterion a weight, or none'),
         ({"criteria": [{**ONE, "weight": -1}]}, 'criterion 1 ("plot"): weight is -1: give one from 0 to 1e+06'),
         ({"criteria": [{**ONE, "weight": float("inf")}]}, "weight is inf"),
@@ -166,6 +169,7 @@ def test_a_mistake_of_a_rubrics_author_is_named_with_its_place_and_mend(record: 
     with pytest.raises(AdjudgeError) as caught:
         rubric_of(record, "r.toml")
     assert str(caught.value).startswith("r.toml: ") and message in str(caught.value)
+    assert str(caught.value).count("r.toml") == 1
     assert "\n" not in str(caught.value)
 
 

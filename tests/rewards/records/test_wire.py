@@ -379,3 +379,5 @@ def test_a_column_that_has_a_verdicts_name_goes_by_another() -> None:
     both = Row("line 1", {**row.columns, "input_score": 9})
     record = verdict_record(verdict, both)
     assert (record["score"], record["input_input_score"], record["input_score"]) == (2.0, 4.5, 9)  # none is lost
+    poses = verdict_record(verdict, Row("line 1", {**row.columns, "adapter": "theirs"}))
+    assert "adapter" not in poses and poses["input_adapter"] == "theirs"
