@@ -38,7 +38,8 @@ def imported(name: str, what: str) -> Any:
                 f"{place}, and {module} needs {error.name}, which is not installed: install it"
             ) from error
         raise AdjudgeError(
-            f"{place}, and there is no module {error.name}: run this in its folder, or name that in PYTHONPATH"
+            f"{place}, and there is no module {error.name}: run this in its folder, name that in PYTHONPATH, or put it"
+            " beside the recipe that names it"
         ) from error
     except Exception as error:  # of the user's own code
         told = _told(error, str(source_of(name)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from adjudge.engine.batching.call import Call
-from adjudge.engine.checking import at_least
+from adjudge.engine.checking import at_least, shown
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import AdjudgeError, RemoteError
 from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace, Stats
@@ -86,8 +86,8 @@ class RemoteEngine(EngineFace):
             raise RemoteError(f'api is "{api}": choose auto, {", ".join(PROTOCOLS)}')
         at_least(1, max_concurrency=max_concurrency)
         at_least(0, retries=retries)
-        if not timeout > 0:
-            raise RemoteError(f"timeout is {timeout}: give more than 0 seconds")
+        if not (isinstance(timeout, int | float) and timeout > 0):
+            raise RemoteError(f"timeout is {shown(timeout)}: give more than 0 seconds")
         self.transport = Transport(
             server_of(base_url), api_key=api_key, timeout=timeout, max_concurrency=max_concurrency, retries=retries
         )

@@ -99,6 +99,8 @@ class Guarded(Layer):
         names = [guard.name for guard in self.guards]
         if len(set(names)) < len(names):
             raise AdjudgeError(f"the guards are {', '.join(names)}: give each once")
+        if isinstance(stop_on, str):
+            raise AdjudgeError(f"stop_on is {stop_on[:40]!r}: give a list of guards' names")
         if unknown := [name for name in stop_on if name not in names]:
             raise AdjudgeError(f'stop_on names "{unknown[0]}": choose from {", ".join(names) or "no guards"}')
         if form is not None and "{text}" not in form:

@@ -207,7 +207,8 @@ async def rewards(
     pairs, aspects = await service.unless_gone(request, asked, timeout)
     field = "groups" if data.groups is not None else "query"
     if not pairs:
-        raise HttpError(400, f"{field} is empty: give at least one", param=field)
+        empty = "groups[0].completions" if data.groups else field
+        raise HttpError(400, f"{empty} is empty: give at least one", param=empty)
     options = {} if data.orders is None else {"orders": data.orders}
     compare = prepare(of_pairs(usual(service.engine.face.name, options)), {"aspects": aspects, **options})
     verdicts = await threads.verdicts(service, request, data, compare, pairs, field)

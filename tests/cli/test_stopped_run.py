@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -238,6 +239,14 @@ def test_going_on_with_other_options_is_said(tmp_path: Path, monkeypatch: pytest
     judge[-1] = "dummy:tiny-qwen2"
     other = runner.invoke(app, [*judge, "--aspects", "surprise", "--resume"])
     assert other.exit_code == 0 and "the run that this one goes on from had other model;" in other.stderr
+
+    def interrupted(*what: Any) -> Any:
+        raise KeyboardInterrupt
+
+    Path("p.jsonl").write_text(json.dumps({"prompt": "P", "story_a": "e", "story_b": "f"}) + "\n")
+    monkeypatch.setattr("adjudge.commands.judge.watched", interrupted)
+    other = runner.invoke(app, [*judge, "--aspects", "surprise", "--resume"])
+    assert other.exit_code == 130 and "the run that this one goes on from had other rows;" in other.stderr
 
 
 def test_a_stopped_ranking_is_replayed_as_far_as_it_came(run: Run, tmp_path: Path) -> None:

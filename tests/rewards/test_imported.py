@@ -44,7 +44,10 @@ def test_a_module_in_that_folder_comes_before_one_of_its_name_elsewhere(folder: 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("own_absent:x", 'the limit is "own_absent:x", and there is no module own_absent: run this in its folder, or'),
+        (
+            "own_absent:x",
+            'the limit is "own_absent:x", and there is no module own_absent: run this in its folder',
+        ),
         ("own_absent.part:x", "there is no module own_absent:"),
         ("own_good:missing", "and own_good has no missing: it has LIMIT, Outer"),
         ("own_good:LIMIT.digits", "and own_good.LIMIT has no digits: it has as_integer_ratio, "),

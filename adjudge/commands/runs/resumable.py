@@ -206,7 +206,16 @@ def beside_earlier(run_options: RunOptions, path: Path, output: Path) -> Iterato
         check_shared(run_options.journal, path)
     journal = run_options.journal or journal_beside(output)
     before = _latest(journal) if run_options.earlier == "resume" else {}
-    yield
+    try:
+        yield
+    except SystemExit:  # one that was stopped has taken the earlier one's place all the same
+        _tell_others(journal, before)
+        raise
+    _tell_others(journal, before)
+
+
+def _tell_others(journal: Path, before: dict[str, Any]) -> None:
+    """Say how the latest run differs from the one `before` it."""
     after = _latest(journal)
     if before:  # as many of the rows as both have: with a --limit a run has the first ones
         both = min(len(before["rows"]), len(after["rows"]))

@@ -290,6 +290,7 @@ def test_statistics_count_what_was_asked_and_what_was_computed(open_remote: Open
         ({"max_concurrency": 0}, {}, "max_concurrency is 0"),
         ({"retries": -1}, {}, "retries is -1"),
         ({"timeout": 0}, {}, "timeout is 0"),
+        ({"timeout": "x"}, {}, "timeout is 'x': give more than 0 seconds"),
         ({}, {"max_model_len": None}, "pass max_context="),
         ({}, {"id": "nobody"}, "no tokenizer here.*'nobody'.*tokenizer="),
         ({}, {"id": "./nowhere"}, "no tokenizer here.*tokenizer="),

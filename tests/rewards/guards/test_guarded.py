@@ -398,6 +398,7 @@ def test_calls_may_overlap() -> None:
             'stop_on names "lenght": choose from length, canary, degenerate, injection, collapse',
         ),
         ({"guards": [], "stop_on": ("length",)}, "choose from no guards"),
+        ({"stop_on": "canary"}, "stop_on is 'canary': give a list of guards' names"),
         ({"every": 0}, "every is 0: give at least 1"),
     ],
 )

@@ -240,6 +240,7 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
         ("rewards", {}, "groups", "either groups, or query"),
         ("rewards", {"groups": [GROUP], "query": []}, "groups", "either groups, or query"),
         ("rewards", {"groups": []}, "groups", "empty"),
+        ("rewards", {"groups": [{**GROUP, "completions": []}]}, "groups[0].completions", "empty"),
         ("rewards", {"groups": [{"prompt": "p", "completions": ["c"]}]}, "groups[0].reference", "missing"),
         ("rewards", {"query": ["pa"], "prompts": ["p"]}, "labels", "0 texts for 1 in query"),
         ("rewards", {"query": ["pa"], "prompts": [], "labels": ["r"]}, "prompts", "0 texts for 1 in query"),
