@@ -44,7 +44,7 @@ def train_direct(
     need_extras()
     from adjudge.training.evaluator.direct import train_direct as train
 
-    run = carry_out(train, said, "loss on held-out rows", earlier)
+    run = carry_out(train, said, "loss on held-out rows", earlier, file=recipe)
     if run.main:
         options = {"judge": said.judge.name, **said.judge.options}
         _show_use(said, run, [text for name, value in options.items() for text in (_option(name), str(value))])
@@ -67,7 +67,7 @@ def train_reward(
     need_extras()
     from adjudge.training.evaluator.preference import train_reward as train
 
-    run = carry_out(train, said, "share of held-out pairs in people's order", earlier)
+    run = carry_out(train, said, "share of held-out pairs in people's order", earlier, file=recipe)
     if run.main:
         _show_use(said, run, ["--judge", "scalar"])
 
@@ -92,7 +92,7 @@ def train_house(
     need_extras()
     from adjudge.training.house.house import train_house as train
 
-    run = carry_out(train, said, "rank correlation on held-out texts", earlier)
+    run = carry_out(train, said, "rank correlation on held-out texts", earlier, file=recipe)
     if run.main:
         _show_model(said, run, ["--judge", "pointwise"])
 

@@ -43,7 +43,7 @@ def train_grpo(
     need_extras()
     from adjudge.training.grpo.grpo import train_grpo as train
 
-    carry_out(train, said, "reward on held-out prompts", earlier)
+    carry_out(train, said, "reward on held-out prompts", earlier, file=recipe)
 
 
 def train_sft(
@@ -64,4 +64,4 @@ def train_sft(
     need_extras()
     from adjudge.training.sft import train_sft as train
 
-    carry_out(train, said, "loss on held-out rows", earlier)
+    carry_out(train, said, "loss on held-out rows", earlier, file=recipe)

@@ -80,6 +80,14 @@ def test_a_judge_that_lacks_its_column_stops_the_run_with_one_sentence(tmp_path:
         run("train", "grpo", recipe)
 
 
+def test_a_mistake_in_a_table_of_the_recipe_is_told_with_the_name_of_its_file(tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="needs the extra train")
+    recipe = tmp_path / "bad.toml"
+    recipe.write_text(RECIPE.replace("aspects =", "aspect ="))
+    with pytest.raises(AdjudgeError, match=r"^bad.toml: \[reward.parts.graded\] --aspect is no option of pointwise"):
+        run("train", "grpo", recipe, "-o", tmp_path / "run")
+
+
 def test_presets_are_listed_and_shown() -> None:
     listed = run("train", "presets")
     assert all(name in listed for name in ("evolvr-story", "evolvr-evaluator", "igniting", "qurl"))

@@ -30,10 +30,13 @@ if TYPE_CHECKING:
 NEEDED = ("trl", "peft", "datasets", "accelerate")
 
 
-def carry_out(train: Callable[..., Run], recipe: Recipe, measured: str, earlier: Earlier) -> Run:
-    """Train, and print what the run came to, `measured` before and after, and where it stands."""
+def carry_out(train: Callable[..., Run], recipe: Recipe, measured: str, earlier: Earlier, *, file: Path | None) -> Run:
+    """Train, and print what the run came to, `measured` before and after, and where it stands.
+
+    A mistake in one of the recipe's tables is told with the name of its `file`.
+    """
     columns = recipe.data.columns if isinstance(recipe, RowsRecipe | JudgedRecipe) else {}
-    with stoppable(recipe.output), recipe_columns_suggested(columns):
+    with _of_file(file), stoppable(recipe.output), recipe_columns_suggested(columns):
         told = partial(say, stderr=True)
         run = train(recipe, resume=earlier == "resume", overwrite=earlier == "overwrite", status=told)
     if run.main:
@@ -44,6 +47,16 @@ def carry_out(train: Callable[..., Run], recipe: Recipe, measured: str, earlier:
         if run.folder.curves.exists():
             say(f"curves: {run.folder.curves}")
     return run
+
+
+@contextlib.contextmanager
+def _of_file(file: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except AdjudgeError as error:
+        if file is None or not str(error).startswith("["):
+            raise
+        raise AdjudgeError(f"{file.name}: {error}") from error
 
 
 @contextlib.contextmanager
