@@ -128,12 +128,13 @@ def test_a_run_is_not_forgotten_for_one_whose_models_are_not_there(tmp_path: Pat
     assert earlier.metrics.read_bytes() == before and earlier.policy.is_dir()
 
 
+ABSENT = {"url": "http://localhost:1", "retries": 0}
 UNOPENED: list[tuple[dict[str, Any], str]] = [
-    ({"engine": {"url": "http://localhost:1"}}, "http://localhost:1 cannot be reached"),
+    ({"engine": ABSENT}, "http://localhost:1 cannot be reached"),
     ({"engine": {"model": "dummy:tiny-mamba"}}, "MambaForCausalLM has layers of the kind"),
     ({"engine": {"model": TINY, "device": "cuda:99"}}, 'device is "cuda:99"'),
     ({"engine": {"model": TINY}, "parts": {"judge": {"judge": "scalar"}}}, "reward"),
-    ({"engine": {"url": "http://localhost:1"}, "on_failure": "abstain"}, "http://localhost:1 cannot be reached"),
+    ({"engine": ABSENT, "on_failure": "abstain"}, "http://localhost:1 cannot be reached"),
 ]
 
 
