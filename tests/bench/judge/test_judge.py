@@ -103,8 +103,9 @@ def test_texts_of_all_variants_have_the_same_tokens(pairs: Path, capsys: pytest.
 
 
 def test_switches_of_the_engine_are_variants_of_their_own(pairs: Path) -> None:
-    output, how = pairs.with_name("also.csv"), {"limit": 1, "repeats": 1, "max_tokens": 2}
-    bench_judge(pairs, model=TINY, mode="generate", also="batch-invariant", output=output, **how)  # type: ignore[arg-type]
+    output = pairs.with_name("also.csv")
+    how: dict[str, Any] = {"limit": 1, "repeats": 1, "max_tokens": 2, "output": output}
+    bench_judge(pairs, model=TINY, mode="generate", also="batch-invariant", **how)
     rows = saved(output)
     assert list(rows)[:3] == ["adjudge", "adjudge, batch-invariant", TRANSFORMERS]
     assert rows["adjudge"]["tokens"] == rows["adjudge, batch-invariant"]["tokens"]
