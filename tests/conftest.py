@@ -19,7 +19,7 @@ os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # a process that crashes says 
 LONGEST = (
     "test_house.py",
     "test_cluster.py",
-    "test_grpo.py",
+    "test_processes.py",
     "test_trl_trainer.py",
     "test_replay.py",
     "test_compile.py",
