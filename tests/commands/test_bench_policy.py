@@ -23,6 +23,8 @@ from adjudge.rewards.journal import Journal
 from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
 
+pytestmark = pytest.mark.usefixtures("without_plots")
+
 TINY, OTHER = "dummy:tiny-llama", "dummy:tiny-qwen3"
 ROWS = [{"prompt": "one", "reference": "A human text."}, {"prompt": "two", "id": "second"}, {"prompt": "three"}]
 
@@ -76,8 +78,6 @@ def test_a_stopped_evaluation_goes_on_to_the_bytes_of_one_that_never_stopped(
     verdicts = read_lines(tmp_path / "whole/out/verdicts.jsonl")
     assert len(verdicts) == 2 * (3 * 2 + 2)
     assert 1000 - left[0] + 5 == len(texts) + len({key for verdict in verdicts for key in verdict["keys"]})
-    pytest.importorskip("matplotlib", reason="needs the extra report")
-    assert (tmp_path / "whole/out/wins.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_judge_that_answers_nothing_ends_the_run_with_an_error_and_judges_once_it_does(
@@ -129,10 +129,12 @@ def test_a_server_is_asked_for_its_model_which_decides_the_judge_and_costs_no_ea
     assert (tmp_path / "out/verdicts.jsonl").read_bytes() == verdicts
 
 
-def test_the_table_is_written_though_nobody_reads_what_is_printed(tmp_path: Path, unread: None) -> None:
+def test_table_and_plot_are_written_though_nobody_reads_what_is_printed(tmp_path: Path, unread: None) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra report")
     with pytest.raises(BrokenPipeError):
         run(OTHER, *options(tmp_path))
     assert (OTHER, "wins over base") in numbers(tmp_path)
+    assert (tmp_path / "out/wins.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_journal_that_cannot_be_used_is_mended_by_another_folder(tmp_path: Path) -> None:
