@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -202,9 +201,9 @@ def test_hostile_stories_are_scored_or_abstained(process: Run, tmp_path: Path) -
         "",
     ]
     rows = "".join(json.dumps({**PAIR, "story_a": story, "id": story[:20]}) + "\n" for story in stories)
-    (tmp_path / "pairs.jsonl").write_text(rows)
     # A process: pytest's standard output takes characters that a real one refuses.
-    result = process("judge", "pairs.jsonl", "-o", "v.jsonl", "--report", "r.html", *TINY)
+    how = ("-o", "v.jsonl", "--report", "r.html", "--aspects", "coherence", *TINY)
+    result = process("judge", "-", *how, input=rows)
     assert result.returncode == 0, result.stderr
     verdicts = read_lines(tmp_path / "v.jsonl")
     assert len(verdicts) == len(stories)
@@ -213,15 +212,15 @@ def test_hostile_stories_are_scored_or_abstained(process: Run, tmp_path: Path) -
     assert "\x1b[2J" not in result.stdout
 
 
-def test_a_pipe_in_and_a_pipe_out_leave_no_files_where_streams_are(tmp_path: Path) -> None:
+def test_a_pipe_in_and_a_pipe_out_leave_no_files_where_streams_are(run: Run, process: Run, tmp_path: Path) -> None:
+    piped = ("judge", "/dev/stdin", *SHORT)
+    assert "beside /dev/stdin, which is no file: name it with -o" in refused(run(*piped))
+    told = refused(run(*piped, "-o", "/dev/stdout"))
+    assert "beside /dev/stdout, which is no file: name it with --journal" in told
     text = write_pairs(tmp_path / "pairs.jsonl", 2).read_text()
-
-    def piped(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "adjudge", "judge", "/dev/stdin", *arguments, *SHORT]
-        return subprocess.run(command, cwd=tmp_path, input=text, capture_output=True, text=True)
-
-    assert "beside /dev/stdin, which is no file: name it with -o" in refused(piped())
-    assert "beside /dev/stdout, which is no file: name it with --journal" in refused(piped("-o", "/dev/stdout"))
-    done = piped("-o", "/dev/stdout", "--journal", "j")
+    done = process(*piped, "-o", "-", "--journal", "j.journal", input=text)
     assert done.returncode == 0 and [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["p0", "p1"]
-    assert "2 pairs" in done.stderr and "verdicts: /dev/stdout" in done.stderr
+    assert "2 pairs" in done.stderr and "verdicts: -" in done.stderr
+    for out in ("-", "/dev/stdout"):
+        assert process("replay", "j.journal", "-o", out).stdout == done.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"pairs.jsonl", "j.journal", "j.journal.lock"}
