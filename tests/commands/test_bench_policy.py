@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -160,22 +161,16 @@ def test_a_journal_that_cannot_be_used_is_mended_by_another_folder(tmp_path: Pat
 
 
 def test_a_rows_own_system_turn_is_what_it_is_in_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = []
-    for system, *more in (
-        ("Be brief.",),
-        ("",),
-        ("", "--system", "Be brief."),
-        ("Be long.", "--no-chat"),
-        ("", "--no-chat"),
-        ("Be \ud800.",),
-        ("Be brief.", "--system", ""),
-    ):
-        monkeypatch.setattr(f"{__name__}.ROWS", [{"prompt": "one", "system": system}])
-        folder = tmp_path / str(len(written))
-        folder.mkdir()
-        run(OTHER, *options(folder, "--judge", "pointwise", *more))
-        written.append([text["text"] for text in read_lines(folder / "out/texts.jsonl")])
-    own, none, told, *plain, broken, off = written
+    def written(*systems: str, more: Sequence[str] = ()) -> list[list[str]]:
+        monkeypatch.setattr(f"{__name__}.ROWS", [{"prompt": "one", "system": system} for system in systems])
+        run(OTHER, *options(tmp_path, "--judge", "pointwise", "--overwrite", *more))
+        texts = read_lines(tmp_path / "out/texts.jsonl")
+        return [[text["text"] for text in texts if text["id"] == str(n + 1)] for n in range(len(systems))]
+
+    own, none, broken = written("Be brief.", "", "Be \ud800.")
+    [told] = written("", more=("--system", "Be brief."))
+    plain = [written(system, more=("--no-chat",))[0] for system in ("Be long.", "")]
+    [off] = written("Be brief.", more=("--system", ""))
     assert own == told != none == off and plain[0] == plain[1] != none != broken
 
 
