@@ -87,7 +87,7 @@ def test_a_judge_that_answers_nothing_ends_the_run_with_an_error_and_judges_once
     peer = Peer("adjudge", tiny)
     peer.script.extend([says(500)] * 9)
     how = [*options(tmp_path)[:6], "--aspects", "coherence", "--min-mass", 0, "--samples", 1, "--max-tokens", 4]
-    how += ["--url", peer.url]
+    how += ["--url", peer.url, "--retries", 0]
     try:
         with pytest.raises(AdjudgeError, match="nothing was answered: once the server answers"):
             run(OTHER, *how)
