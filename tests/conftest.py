@@ -87,6 +87,13 @@ def without_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr("adjudge.training.callbacks.can_draw", lambda: False)
 
 
+@pytest.fixture
+def without_plots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Benchmarks draw nothing, which takes longer than they do with tiny models, but in tests whose names say so."""
+    if "plot" not in request.node.name:
+        monkeypatch.setattr("adjudge.training.pictures.can_draw", lambda: False)
+
+
 @pytest.fixture(scope="session")
 def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A GGUF file of the llama architecture: two layers, Q4_1 weights, a byte-level tokenizer, a chat template."""
