@@ -33,7 +33,9 @@ def check_linear(device: str) -> None:
             whole = triton_linear(x, w, bias)
             exact = x.double() @ w.double().T + (b.double() if biased else 0)
             plain = torch.nn.functional.linear(x, w, bias)
-            assert (whole - exact).abs().max() <= 2 * (plain - exact).abs().max() + torch.finfo(dtype).eps
+            # Triton's interpreter cuts float32 to bfloat16 where devices round.
+            slack = 4 if device == "cpu" and dtype == torch.bfloat16 else 2
+            assert (whole - exact).abs().max() <= slack * (plain - exact).abs().max() + torch.finfo(dtype).eps
             apart = torch.randn(131, 2 * width, generator=generator).to(device, dtype)[:, ::2].copy_(x)
             assert torch.equal(triton_linear(apart, w.T.contiguous().T, bias), whole)
             if dtype != torch.float32:
