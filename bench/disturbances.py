@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -89,12 +88,13 @@ def bench_disturbances(
     device: str = "auto",
     dtype: str = "auto",
     output: Path | None = None,
+    journal: Journal | None = None,
 ) -> None:
     """Judge up to `limit` stories as they are and changed, each change `steps` times, and print how each was taken.
 
-    A story is judged up to its `sentences`-th sentence. `kinds` names the changes after commas (default: all). With an
-    `output` the verdicts are kept beside it, and a run that was cut short goes on. Raises AdjudgeError for what cannot
-    be read, and for a change of an unknown kind.
+    A story is judged up to its `sentences`-th sentence. `kinds` names the changes after commas (default: all). With a
+    `journal`, which keeps the verdicts, a run that was cut short goes on. Raises AdjudgeError for what cannot be read,
+    and for a change of an unknown kind.
     """
     chosen, asked = parse_kinds(kinds, KINDS), parse_aspects(aspects)
     read = stories_of([TextFile(str(path), text)], mend="give --text COLUMN")
@@ -105,12 +105,8 @@ def bench_disturbances(
     engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
     items = [Item(one.prompt, _text(one.sentences), f"{n}") for n, one in enumerate(stories)]
     items += [Item(one.prompt, one.text, f"{n} {one.kind}") for n, one in enumerate(changed)]
-    with ExitStack() as stack:
-        book = None
-        if output is not None:
-            book = stack.enter_context(Journal(journal_of(output), mend="name another output with -o"))
-        judge = PointwiseJudge(engine, aspects=asked, journal=book)
-        scores = [verdict.score for verdict in watched("judging", judge.judge_iter(items), len(items))]
+    judge = PointwiseJudge(engine, aspects=asked, journal=journal)
+    scores = [verdict.score for verdict in watched("judging", judge.judge_iter(items), len(items))]
     outcomes = list(outcomes_of(changed, scores[: len(stories)], scores[len(stories) :]))
     machine = describe_machine(engine.runner.device)
     if output is not None:  # before anything is printed
@@ -132,11 +128,6 @@ def bench_disturbances(
     print(machine)
     if output is not None:
         say(f"table: {output}")
-
-
-def journal_of(output: Path) -> Path:
-    """Where the verdicts behind a table are kept."""
-    return output.with_name(output.name + ".journal")
 
 
 def changes(stories: Sequence[Story], steps: int, seed: int, kinds: Sequence[str] = KINDS) -> Iterator[Pairing]:

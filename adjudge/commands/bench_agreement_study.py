@@ -156,11 +156,7 @@ def _bare_model(study: Study) -> Iterator[tuple[()] | tuple[BareModel, Journal]]
         yield ()
         return
     path = study.folder / "likelihoods.journal"
-    with (
-        alone(path, mend=ANOTHER_FOLDER),
-        Journal(path, mend=ANOTHER_FOLDER) as book,
-        keeping(path, lambda: f"{len(book)} likelihoods are kept"),
-    ):
+    with alone(path, mend=ANOTHER_FOLDER) as book, keeping(path, lambda: f"{len(book)} likelihoods are kept"):
         yield BareModel(bare(source.model or ""), source.device, source.dtype), book
 
 
@@ -171,7 +167,7 @@ def judge_texts(study: Study, rows: Sequence[dict[str, Any]], name: str = "verdi
         check_apart(written, *study.files)
         check_writable(written)
     content = b"".join(map(json_line, rows))
-    with alone(study.journal, mend=ANOTHER_FOLDER), Journal(study.journal, mend=ANOTHER_FOLDER) as book:
+    with alone(study.journal, mend=ANOTHER_FOLDER) as book:
         check_earlier(study.folder / name, book, study.earlier, lost=PUT_BACK)
         if not (texts.is_file() and texts.read_bytes() == content):  # of a run that ended before a verdict
             check_earlier(texts, book, study.earlier, lost=PUT_BACK)  # before an earlier run's texts are written over

@@ -102,16 +102,16 @@ def bench_disturbances(
     prompt again, templates, other languages. Counted is how often the result scores below the story as it was.
     """
     from adjudge.bench.disturbances import bench_disturbances as run
-    from adjudge.bench.disturbances import journal_of
 
     check_table(output, stories)
     model = model or usual_model(DEFAULT_JUDGE, adapter)
     check_fit(model, adapter, "pointwise", {"aspects": aspects})
     with ExitStack() as held:
+        book = None
         if output is not None:
-            book = journal_of(output)
-            held.enter_context(alone(book, mend="name another output with -o"))
-            held.enter_context(keeping(book, lambda: f"what was judged is in {book}", "run it again to go on"))
+            kept = output.with_name(output.name + ".journal")
+            book = held.enter_context(alone(kept, mend="name another output with -o"))
+            held.enter_context(keeping(kept, lambda: f"what was judged is in {kept}", "run it again to go on"))
         run(
             stories,
             model=model,
@@ -126,4 +126,5 @@ def bench_disturbances(
             device=device,
             dtype=dtype,
             output=output,
+            journal=book,
         )
