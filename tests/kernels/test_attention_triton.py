@@ -238,6 +238,9 @@ def check_bad(device: str) -> None:
     windowed = case.run(triton_attention, [[(0, 0, 50)]], 16, sliding_window=4, split_keys=SPLIT)[0]
     assert [i for i, row in enumerate(windowed) if row.isnan().all()] == [20, 21, 22, 23, 40, 41, 42, 43]
     assert windowed.isnan().sum() == 8 * 4 * 16
+    case.v[1][49, 1, 5] = -torch.inf  # the last of all keys, and alone in its split
+    second = case.run(triton_attention, [[(1, 0, 50)]], 16, split_keys=SPLIT)[1]
+    assert torch.equal(second[:49], expected[1][:49]) and second[49].isnan().all()
 
 
 def check_write(device: str) -> None:
