@@ -65,6 +65,14 @@ def smollm2() -> str:
 
 
 @pytest.fixture(scope="session")
+def smollm2_engine(smollm2: str) -> Engine:
+    """The engine of tests that ask the real default model: none puts it to sleep or changes its weights."""
+    from adjudge.engine.engine import Engine
+
+    return Engine(smollm2, kv_cache_gb=0.2)
+
+
+@pytest.fixture(scope="session")
 def tiny() -> Engine:
     """The engine of all tests that ask a tiny model: none puts it to sleep or changes its weights."""
     from adjudge.engine.engine import Engine
