@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 settings.register_profile("adjudge", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("adjudge")
 os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # a process that crashes says where
+# Read when torch is imported: threads that wait for each other within a matmul leave the processors to other tests.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 LONGEST = (
