@@ -103,7 +103,7 @@ class Engine(EngineFace):
         opened, where, name, fingerprint = _opened(model, device, dtype)
         if max_batch_tokens is None:
             max_batch_tokens = CPU_BATCH_TOKENS if where.type == "cpu" else GPU_BATCH_TOKENS
-        at_least(1, max_batch_tokens=max_batch_tokens)
+        at_least(1, max_batch_tokens=max_batch_tokens, **({} if max_queue is None else {"max_queue": max_queue}))
         super().__init__(Tokenizer(opened.tokenizer, opened.model.get_input_embeddings().num_embeddings))
         self.name, self.fingerprint = name, self.tokenizer.fingerprint_of(fingerprint)
         self._base = Base(name, fingerprint)

@@ -29,7 +29,7 @@ TABLES = {
 and which run asked for which verdicts on which texts (contents)."""
 
 VERSION = 2
-"""Of the tables. Journals of earlier versions lack some; they are read as they are, and grow the others."""
+"""Of the tables; 0 is that of a file in which they are not all made yet."""
 
 ASKED = "SELECT answers, name FROM questions JOIN answers USING (key) WHERE hash = ?"
 
@@ -87,16 +87,15 @@ class Journal:
         self.path, self.mend = Path(path), mend
         self._writing = Lock()  # threads share the connection, and so a transaction
         self._forgetting = self._closed = False
-        self._asks = True
         try:
             if self.path.is_file() and not os.access(self.path.parent, os.W_OK):  # SQLite writes beside it even to read
                 self._open_beside_nothing()
                 return
             self._open(self.path)
-            version = self._checked_version()
+            is_made = self._is_made()
             self._enter_wal()
             self._db.execute("PRAGMA synchronous=FULL")
-            if version < VERSION:
+            if not is_made:
                 for table, columns in TABLES.items():
                     self._db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({columns})")
                 self._db.execute(f"PRAGMA user_version={VERSION}")
@@ -112,15 +111,14 @@ class Journal:
         self._open(f"{self.path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
         if log.is_file() and log.stat().st_size:  # where newer verdicts are, which would be passed over
             raise AdjudgeError(f"{self.path} was left by a run that was killed, or goes on, and {copy} with {log.name}")
-        if (version := self._checked_version()) < 1:
-            raise AdjudgeError(f"{self.path} is of an earlier adjudge, and {copy}")
-        self._asks = version > 1
+        if not self._is_made():
+            raise AdjudgeError(f"{self.path} holds nothing yet, and {copy}")
 
     def _open(self, path: str | Path, *, uri: bool = False) -> None:
         self._db = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False, uri=uri)
 
-    def _checked_version(self) -> int:
-        """The version of the tables, 0 where there are none yet; raises AdjudgeError for what is no journal."""
+    def _is_made(self) -> bool:
+        """Whether it has its tables; raises AdjudgeError for what is no journal, and for one of another version."""
         version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
         tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if version > VERSION and "verdicts" in tables:
@@ -135,9 +133,9 @@ class Journal:
         ours = {table: [column.split()[0] for column in made.split(", ")] for table, made in TABLES.items()}
         if version > VERSION or any(columns[table] != ours.get(table) for table in tables):
             raise AdjudgeError(f"{self.path} is a database of something else, and no journal: name another file")
-        if version and (absent := TABLES.keys() - tables - ({"questions"} if version == 1 else set())):
+        if version and (absent := TABLES.keys() - tables):
             raise self.damaged(f"no table {', '.join(sorted(absent))}")
-        return version
+        return version > 0
 
     def _enter_wal(self) -> None:
         """SQLite does not wait for a lock here as it does elsewhere: two processes that make the file would clash."""
@@ -187,7 +185,7 @@ class Journal:
     def asked(self, question: bytes) -> tuple[bytes, str] | None:
         """The answers among which that to the question of this hash is, and its name there."""
         with self._using():
-            row = self._db.execute(ASKED, (question,)).fetchone() if self._asks else None
+            row = self._db.execute(ASKED, (question,)).fetchone()
             return None if row is None else (zlib.decompress(row[0]), row[1])
 
     def record(self, run: bytes, contents: Mapping[str, bytes]) -> None:

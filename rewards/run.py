@@ -124,7 +124,7 @@ def runs_of(journal: Journal) -> list[tuple[datetime, Run]]:
         ]
     if not runs:
         raise AdjudgeError(
-            f"{journal.path} has no record of a run (it was written from Python or by an earlier adjudge, or is empty):"
+            f"{journal.path} has no record of a run (it was written from Python, or is empty):"
             " run the command that wrote it again, with --resume; in Python Journal(…).items() has its verdicts"
         )
     return runs

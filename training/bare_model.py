@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
-from itertools import chain, islice
-from math import fsum
 from statistics import fmean
 from typing import Any
 
@@ -17,11 +14,6 @@ from adjudge.engine.tokens import Tokens
 
 LONGEST = 4096
 """Tokens of a prompt and its text that are read at most: of longer ones the beginning."""
-BLANK_LINE = "\n\n"
-ALONE = 16
-"""Sentences that are read at once by themselves."""
-BEGINNING = 2
-"""Tokens at the beginning of each part that no gain counts: after a blank line they are unlikely whatever comes."""
 
 
 class BareModel:
@@ -43,52 +35,21 @@ class BareModel:
 
     def likelihood(self, prompt: str, text: str) -> float | None:
         """The mean log-probability, in nats, of a text's tokens after its prompt and a blank line; None without any."""
-        before = self._tokenizer.prompt(f"{prompt}{BLANK_LINE}")
+        before = self._tokenizer.prompt(f"{prompt}\n\n")
         tokens = self._tokenizer.encode(text, False, after=before)[: max(0, self._longest - len(before))]
         if not tokens:
             return None
-        return fmean(self._log_probabilities(before, [tokens])[0])
+        return fmean(self._log_probabilities(before, tokens))
 
-    def gain(self, parts: Sequence[str]) -> float | None:
-        """The share of the surprise (nats) of a text's parts after its first that what stands before them takes away.
-
-        Their surprise is that of each part alone, after a blank line; the first two tokens of each are left out. At
-        most 1, below 0 where the parts are likelier alone, None where nothing is left or fits into the model.
-        """
-        start = self._tokenizer.prompt(BLANK_LINE)
-        room = self._longest - len(start)
-        pieces: list[Tokens] = []
-        for place, part in enumerate(parts):
-            piece = self._tokenizer.encode(f" {part}" if place else part, False, after=start)
-            room -= len(piece)
-            if room < 0:
-                break
-            if piece:
-                pieces.append(piece)
-        first, *others = pieces or [()]
-        if max(map(len, others), default=0) <= BEGINNING:
-            return None
-        together = iter(self._log_probabilities((*start, *first), [tuple(chain(*others))])[0])
-        here = [list(islice(together, len(other))) for other in others]
-        batches = (others[place : place + ALONE] for place in range(0, len(others), ALONE))
-        alone = list(chain.from_iterable(self._log_probabilities(start, batch) for batch in batches))
-        left, whole = (-fsum(chain.from_iterable(one[BEGINNING:] for one in texts)) for texts in (here, alone))
-        return 1 - left / whole if whole else None
-
-    def _log_probabilities(self, before: Tokens, texts: Sequence[Tokens]) -> list[list[float]]:
-        """The log-probability, in nats, of each token of each text after the same tokens."""
+    def _log_probabilities(self, before: Tokens, text: Tokens) -> list[float]:
+        """The log-probability, in nats, of each token of a text."""
         import torch
         from torch.nn.functional import cross_entropy
 
-        longest = max(map(len, texts))
-        rows = [(*before, *text, *(before[:1] * (longest - len(text)))) for text in texts]  # no token sees later ones
-        ids_BT = torch.tensor(rows, device=self.device)
+        ids_BT = torch.tensor([[*before, *text]], device=self.device)
         with torch.inference_mode():
-            logits_BTV = self._opened[0](input_ids=ids_BT, use_cache=False).logits[:, len(before) - 1 : -1]
-            return [
-                (-cross_entropy(logits_TV[: len(text)].float(), ids_T[: len(text)], reduction="none")).tolist()
-                for logits_TV, ids_T, text in zip(logits_BTV, ids_BT[:, len(before) :], texts, strict=True)
-            ]
+            logits_TV = self._opened[0](input_ids=ids_BT, use_cache=False).logits[0, len(before) - 1 : -1]
+            return (-cross_entropy(logits_TV.float(), ids_BT[0, len(before) :], reduction="none")).tolist()
 
     @property
     def _longest(self) -> int:

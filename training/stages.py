@@ -66,11 +66,11 @@ class Passed(msgspec.Struct, Generic[T], frozen=True):
 class Texts:
     """Has texts written, many at a time, free or of the form of a JSON `schema`.
 
-    A text that is empty, cut short (unless `unended` ones will do) or unusable to its reader is written again with
-    another seed, `attempts` times in all (at temperature 0 once). Seeds are drawn from `seed` and the prompt, so that a
-    text does not depend on its company. With a `journal` every text that came to its end is kept, unusable ones too,
-    and not asked for again: `engine` counts them. `rewritten` counts texts, `shortened` prompts that did not fit.
-    Raises AdjudgeError for settings that make no sense.
+    A text that is empty, cut short or unusable to its reader is written again with another seed, `attempts` times in
+    all (at temperature 0 once). Seeds are drawn from `seed` and the prompt, so that a text does not depend on its
+    company. With a `journal` every text that came to its end is kept, unusable ones too, and not asked for again:
+    `engine` counts them. `rewritten` counts texts, `shortened` prompts that did not fit. Raises AdjudgeError for
+    settings that make no sense.
     """
 
     def __init__(
@@ -82,7 +82,6 @@ class Texts:
         schema: Mapping[str, Any] | None = None,
         attempts: int = 3,
         seed: int = 0,
-        unended: bool = False,
     ) -> None:
         self.reserve = room_for(sampling, engine, attempts=attempts)
         self.engine = KeptEngine(engine, journal)
@@ -91,7 +90,6 @@ class Texts:
             self.sampling = msgspec.structs.replace(sampling, json_schema=json.dumps(schema))
         self.attempts = attempts if sampling.temperature > 0 else 1
         self.seed = seed
-        self.unended = unended
         self.rewritten = self.shortened = 0
 
     @property
@@ -125,7 +123,7 @@ class Texts:
             for index, written in self.engine.generate_iter(wanted, self.sampling, seeds=seeds):
                 place, attempt = window[index]
                 try:
-                    yield place, reads[place](_usable(written, self.unended))
+                    yield place, reads[place](_usable(written))
                 except Unusable as unusable:
                     if written.finish_reason in ("stop", "length") and attempt + 1 < self.attempts:
                         self.rewritten += 1
@@ -287,9 +285,9 @@ def _check_whole(path: Path) -> None:
         ) from error
 
 
-def _usable(written: Completion, unended: bool) -> str:
-    """The text; raises Unusable for one that is blank or was cut short (unless `unended` ones will do)."""
-    if (ended := written.finish_reason) != "stop" and not (unended and ended == "length"):
+def _usable(written: Completion) -> str:
+    """The text; raises Unusable for one that is blank or was cut short."""
+    if (ended := written.finish_reason) != "stop":
         raise Unusable("cut_short" if ended == "length" else ended)
     if not written.text.strip():
         raise Unusable("empty")

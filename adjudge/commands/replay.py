@@ -14,18 +14,18 @@ import typer
 from rich.text import Text
 
 from adjudge.bench.reports.run_cost import RunCost
-from adjudge.commands.options.files import Columns, OverwriteFile, Report
+from adjudge.commands.options.files import OverwriteFile, Report
 from adjudge.commands.options.judges import RunAspects, RunForm, RunMinMass, RunOrders, RunWeights, of_judge
 from adjudge.commands.options.runs import Earlier
 from adjudge.commands.runs.contest import CONTEST, contest_of, without_contest
 from adjudge.commands.runs.output import DASH, check_output, is_stream, open_output_anew
 from adjudge.commands.runs.results import show_rankings, show_results
 from adjudge.commands.runs.resumable import check_paths
-from adjudge.commands.runs.rows import holds_run, named_rows
+from adjudge.commands.runs.rows import holds_run
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.imported import is_own
-from adjudge.rewards.journal import ANOTHER_FILE, Journal, content_key, is_journal
+from adjudge.rewards.journal import ANOTHER_FILE, Journal, is_journal
 from adjudge.rewards.judges.aspects import aspects_of
 from adjudge.rewards.judges.judge import AskingJudge, clean
 from adjudge.rewards.judges.kinds import Kind, Options, files_of, kind_of, prepare
@@ -47,8 +47,6 @@ def replay(
         Path, typer.Argument(help="The journal of a run, the output beside it, or the folder of a training run.")
     ],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="JSONL (default: standard output).")] = None,
-    rows: Annotated[Path | None, typer.Option(help="Only these rows, as they were judged (default: all).")] = None,
-    columns: Columns = None,
     run: Annotated[int | None, typer.Option(help="Which run of the journal (default: the latest).", min=1)] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the runs of the journal instead.")] = False,
     *,
@@ -92,7 +90,7 @@ def replay(
         if list_:
             list_steps(source)
             return
-        if any(given is not None for given in (rows, columns, run, report)) or changes:
+        if any(given is not None for given in (run, report)) or changes:
             raise AdjudgeError(
                 "the rewards of a training run are replayed as they were: leave out all options but --output,"
                 " --recipe, --step and --list"
@@ -102,20 +100,17 @@ def replay(
     if list_:
         _list_runs(source)
         return
-    if columns is not None and rows is None:
-        raise AdjudgeError("--columns are for --rows: give a file, or leave it out")
     for name, value in (("recipe", recipe), ("step", step)):
         if value is not None:
             raise AdjudgeError(f"--{name} is for the folder of a training run: name one, or leave it out")
-    given = None if rows is None else named_rows(rows, columns)
     journal = _journal_of(source)
-    reads = [journal, *([] if rows is None else [rows]), *files_of(changes).values()]
+    reads = [journal, *files_of(changes).values()]
     earlier: Earlier = "overwrite" if overwrite else "refuse"
     check_paths("the run", source, output or DASH, earlier, reads=reads, report=report)
     if output is not None:
         check_output(output, overwrite)
     with Journal(journal, mend=ANOTHER_FILE) as book, TemporaryDirectory() as folder:
-        _replay_run(book, run_of(book, run), Path(folder), given, changes, output, report)
+        _replay_run(book, run_of(book, run), Path(folder), changes, output, report)
 
 
 def _list_runs(source: Path) -> None:
@@ -138,29 +133,20 @@ def _list_runs(source: Path) -> None:
 
 
 def _replay_run(
-    book: Journal,
-    run: Run,
-    folder: Path,
-    given: Sequence[Row] | None,
-    changes: Options,
-    output: Path | None,
-    report: Path | None,
+    book: Journal, run: Run, folder: Path, changes: Options, output: Path | None, report: Path | None
 ) -> None:
-    """The verdicts of a run, on its rows or those `given`; its files stand in `folder`."""
+    """The verdicts of a run; its files stand in `folder`."""
     kind = _kind(run, changes)
     _check_changes(run, kind, changes)
     options = run.read_options(book, folder)
-    if given is not None and kind.gather is not None:
-        raise AdjudgeError(f"each verdict of {run.judge} rests on other rows of its run too: leave out --rows")
-    read = run.read_rows(book) if given is None else given
+    read = run.read_rows(book)
     title = f"Replay of {run.source}"
     if run.what == "groups":
         results = Results(output, report, title, RunCost(run.card.name))
         missing = len(read) - _replay_groups(book, run, options, changes, read, results)
-        _end(missing, len(read), STOPPED if given is None and not changes else UNASKED)
+        _end(missing, len(read), UNASKED if changes else STOPPED)
         return
-    subjects = kind.subjects(read, options)
-    keys = run.read_keys(book) if given is None else _keys_of(book, run, kind, options, read, subjects)
+    subjects, keys = kind.subjects(read, options), run.read_keys(book)
     held = [place for place, key in enumerate(keys) if key in book]
     results = Results(output, report, title, RunCost(run.card.name, remembered=len(held)))
     rows_held, subjects_held = [read[place] for place in held], [subjects[place] for place in held]
@@ -283,23 +269,6 @@ def _remembered(book: Journal, verdict_type: Any, keys: Sequence[str], subjects:
                 " run its command again, with --resume"
             )
         yield msgspec.structs.replace(book.decoded(stored, verdict_type), id=clean(subject).id)
-
-
-def _keys_of(
-    book: Journal, run: Run, kind: Kind, options: Options, rows: Sequence[Row], subjects: Sequence[Any]
-) -> list[str]:
-    """The keys of the verdicts that the run gave on the same texts; raises AdjudgeError for a row it did not judge."""
-    judged = kind.subjects(run.read_rows(book), options)
-    keys = dict(zip(map(_texts, judged), run.read_keys(book), strict=True))
-    for row, subject in zip(rows, subjects, strict=True):
-        if _texts(subject) not in keys:
-            raise AdjudgeError(f"{row.place} was not judged in this run of {run.source}: judge it with --resume")
-    return [keys[_texts(subject)] for subject in subjects]
-
-
-def _texts(subject: Any) -> str:
-    """What a subject is, whatever its name."""
-    return content_key(subject=msgspec.structs.replace(clean(subject), id=""))
 
 
 def _check_changes(run: Run, kind: Kind, changes: Options) -> None:

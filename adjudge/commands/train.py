@@ -40,11 +40,6 @@ train.add_lazily(
             "Train a judge of stories without people's scores: it learns how far a text was taken down from its"
             " author's.",
         ),
-        "teacher": (
-            "train_teacher:train_teacher",
-            "Have a small model go on from the first sentences of stories, well and badly, and a teacher score what it"
-            " wrote.",
-        ),
         "agreement": (
             "train_judges:train_agreement",
             "Tell how well a trained judge agrees with people on its held-out rows, beside what it must beat.",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, ModelUnsupported, reason
 from adjudge.engine.models.fingerprints import digest, file_sha256
 from adjudge.engine.models.quiet import quiet
@@ -88,6 +89,8 @@ def _compare_names(folder: str | Path, model: Base) -> None:
 
 def read_adapter(folder: str | Path) -> Adapter:
     """The adapter in a PEFT folder; raises ModelNotFound, ModelCorrupt or ModelUnsupported."""
+    if not isinstance(folder, str | Path):
+        raise AdjudgeError(f"the adapter is {shown(folder)}: give the path of its folder")
     folder = Path(folder).expanduser()
     if not (folder / CONFIG).is_file():
         raise ModelNotFound(f"{folder} holds no adapter ({CONFIG}): pass the folder that PEFT saved it to")

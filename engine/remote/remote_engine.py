@@ -84,6 +84,8 @@ class RemoteEngine(EngineFace):
     ) -> None:
         if api != "auto" and api not in PROTOCOLS:
             raise RemoteError(f'api is "{api}": choose auto, {", ".join(PROTOCOLS)}')
+        if not isinstance(base_url, str):
+            raise RemoteError(f"the address of the server is {shown(base_url)}: give it as text")
         at_least(1, max_concurrency=max_concurrency)
         at_least(0, retries=retries)
         if not (isinstance(timeout, int | float) and timeout > 0):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
+from numbers import Real
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from adjudge.engine.batching.step import Step
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError, EngineFailed, ModelUnsupported, reason
 from adjudge.engine.models.adapters import Adapter, attach, read_adapter, without_base
 from adjudge.engine.models.reward_head import RewardHead
@@ -212,8 +214,9 @@ class Runner(PackedDecoder):
 
         Raises ModelUnsupported where there is room for none, AdjudgeError for a size that no device has.
         """
-        if self._kv_cache_gb is not None and not 0 <= self._kv_cache_gb <= MOST_GB:
-            raise AdjudgeError(f"kv_cache_gb is {self._kv_cache_gb:g}: give GiB, at most {MOST_GB:,}")
+        size = self._kv_cache_gb
+        if size is not None and not (is_number(size, Real) and 0 <= size <= MOST_GB):
+            raise AdjudgeError(f"kv_cache_gb is {shown(size)}: give GiB, at most {MOST_GB:,}")
         context = -(-self.max_context // self.block_size) * self._block_bytes
         blocks = min(MOST_BLOCKS, 1 + cache_bytes(self.device, self._kv_cache_gb, context) // self._block_bytes)
         if blocks < 2:

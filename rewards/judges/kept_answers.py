@@ -30,7 +30,7 @@ class KeptAnswer(msgspec.Struct, frozen=True, array_like=True):
 
     scores: tuple[KeptScore, ...]
     analyses: tuple[str, ...] | None
-    spreads: tuple[float | None, ...] | None = None  # journals of earlier versions have none
+    spreads: tuple[float | None, ...] | None
 
     def answer(self, labels: Labels) -> Answer:
         """The answer it was."""

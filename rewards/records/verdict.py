@@ -115,7 +115,7 @@ class PairVerdict(msgspec.Struct, frozen=True):
     def bias(self) -> float | None:
         """Mean position bias of the aspects, in log-odds for the first place; they count as in the preference."""
         counted = [one for one in self.aspects.values() if one.bias is not None and one.weight != 0]
-        weights = [one.weight or 1.0 for one in counted]  # an earlier adjudge's verdicts have none
+        weights = [one.weight or 1.0 for one in counted]  # those of a judge of one's own may have none
         return fmean([one.bias or 0.0 for one in counted], weights) if counted else None
 
     @property

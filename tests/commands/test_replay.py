@@ -78,7 +78,7 @@ def test_a_replay_gives_the_same_lines_byte_for_byte(run: Run, kind: str) -> Non
     done(run(*RUNS[kind], "-o", "v.jsonl", *TINY))
     before = Path("v.jsonl").read_bytes()
     assert done(run("replay", "v.jsonl")).stdout_bytes == before
-    assert done(run("replay", "v.jsonl.journal", "--rows", RUNS[kind][1])).stdout_bytes == before
+    assert done(run("replay", "v.jsonl.journal")).stdout_bytes == before
     shown = done(run("replay", "v.jsonl", "-o", "again.jsonl", "--report", "r.html")).stdout
     assert Path("again.jsonl").read_bytes() == before
     assert "nothing was asked anew" in shown and "length: " in shown and "<html" in Path("r.html").read_text()
@@ -93,22 +93,9 @@ def test_a_judge_of_ones_own_is_replayed_and_not_imported(run: Run, monkeypatch:
     del sys.modules["own_replayed"]
     before = Path("v.jsonl").read_bytes()
     assert done(run("replay", "v.jsonl")).stdout_bytes == before
-    assert done(run("replay", "v.jsonl.journal", "--rows", "items.jsonl")).stdout_bytes == before
     assert "nothing was asked anew" in done(run("replay", "v.jsonl", "-o", "again.jsonl")).stdout
     told = mistake(run("replay", "v.jsonl", "--min-mass", "0"))
     assert "own_replayed:Mine is a judge of one's own, which a replay does not import: judge again" in told
-
-
-def test_rows_are_found_by_their_texts_in_any_order(run: Run) -> None:
-    done(run(*RUNS["pairs"], "-o", "v.jsonl", *TINY))
-    lines = Path("v.jsonl").read_text().splitlines()
-    write_lines("some.jsonl", PAIRS[2], {**PAIRS[0], "id": "renamed"})
-    first, second = done(run("replay", "v.jsonl", "--rows", "some.jsonl")).stdout.splitlines()
-    assert first == lines[2] and json.loads(second) == {**json.loads(lines[0]), "id": "renamed"}
-    write_lines("other.jsonl", PAIRS[0], {**PAIRS[1], "story_b": "Never seen."})
-    assert "line 2 of other.jsonl was not judged in this run of pairs.jsonl" in mistake(
-        run("replay", "v.jsonl", "--rows", "other.jsonl")
-    )
 
 
 def test_new_weights_and_one_order_give_what_a_new_run_gives(run: Run) -> None:
@@ -165,10 +152,9 @@ def test_pairs_that_were_never_asked_are_not_put_down_to_a_stopped_run(
 ) -> None:
     done(run("rank", "groups.jsonl", "--aspects", "coherence", "--pairing", "circular", "--k", "2", *TINY))
     journal = Path("groups.ranks.jsonl.journal")
-    write_lines("other.jsonl", {**GROUPS[0], "responses": ["Never seen.", "Nor this."]})
-    for rows, changes in ((Path("other.jsonl"), {}), (None, {"pairing": "all"}), (None, {"k": 4})):
+    for changes in ({"pairing": "all"}, {"k": 4}):
         with pytest.raises(SystemExit):
-            replay(journal, rows=rows, changes=changes)
+            replay(journal, changes=changes)
         told = capsys.readouterr().err
         assert "it holds none on pairs that these groups and this pairing ask" in told and "stopped" not in told
 
@@ -242,7 +228,7 @@ def test_what_cannot_be_replayed_is_one_sentence(run: Run) -> None:
         db.execute("CREATE TABLE verdicts (key TEXT PRIMARY KEY, verdict BLOB NOT NULL, written REAL NOT NULL)")
     assert "no record of a run" in mistake(run("replay", "old.journal"))
     done(run(*RUNS["items"], "-o", "v.jsonl", *TINY))
-    assert "leave out all options but" in mistake(run("replay", ".", "--columns", "prompt=question"))
+    assert "leave out all options but" in mistake(run("replay", ".", "--run", "1"))
     assert "v.jsonl is both the run and the output" in mistake(run("replay", "v.jsonl", "-o", "v.jsonl"))
     assert "is both the output and the report" in mistake(run("replay", "v.jsonl", "-o", "x", "--report", "x"))
     rubric = ("replay", "v.jsonl", "--rubric", "r.toml")

@@ -373,7 +373,18 @@ def test_the_same_tokens_score_alike_however_they_are_cut_into_segments(smollm2_
     assert others == [first, first]
 
 
-@pytest.mark.parametrize("size", [float("inf"), float("nan"), 1e9, -1.0])
-def test_a_cache_of_a_size_that_no_machine_has_is_refused(size: float) -> None:
+@pytest.mark.parametrize("size", [float("inf"), float("nan"), 1e9, -1.0, "1"])
+def test_a_cache_of_a_size_that_no_machine_has_is_refused(size: Any) -> None:
     with pytest.raises(AdjudgeError, match="kv_cache_gb is .*: give GiB, at most 10,000"):
         Engine(TINY, kv_cache_gb=size)
+
+
+@pytest.mark.parametrize("size", [0, "8", 1.5])
+def test_a_queue_that_holds_nothing_is_refused(size: Any) -> None:
+    with pytest.raises(AdjudgeError, match="max_queue is .*: give .*at least 1"):
+        Engine(TINY, max_queue=size)
+
+
+def test_an_adapter_that_is_no_path_is_refused() -> None:
+    with pytest.raises(AdjudgeError, match="the adapter is 3: give the path of its folder"):
+        Engine(TINY, kv_cache_gb=0.05, adapter=3)  # type: ignore[arg-type]

@@ -266,38 +266,13 @@ def test_the_latest_run_is_the_latest_though_the_clock_was_set_back(
         assert [written for written, _ in journal.runs()] == pytest.approx([2e9, 2e9], abs=1e-5)
 
 
-def test_a_journal_of_the_first_version_is_read_and_goes_on(tmp_path: Path) -> None:
+def test_a_journal_whose_making_was_cut_off_is_made_whole(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "j") as db:
         db.execute("CREATE TABLE verdicts (key TEXT PRIMARY KEY, verdict BLOB NOT NULL, written REAL NOT NULL)")
-        db.execute("INSERT INTO verdicts VALUES ('old', ?, 1.0)", (b"{}",))
     with Journal(tmp_path / "j") as journal:
-        assert journal.get(["old"]) == {"old": b"{}"} and journal.answers("old") is None and journal.runs() == []
         journal.put("new", b"{}", b"answers")
     with Journal(tmp_path / "j") as journal:
         assert journal.answers("new") == b"answers"
-
-
-def test_a_journal_of_before_questions_were_kept_is_read_and_goes_on(tmp_path: Path) -> None:
-    with Journal(tmp_path / "j") as journal:
-        journal.put("old", b"{}", b"answers")
-        journal._db.execute("DROP TABLE questions")
-        journal._db.execute("PRAGMA user_version=1")
-    with Journal(tmp_path / "j") as journal:
-        assert journal.answers("old") == b"answers" and journal.asked(b"hash") is None
-        journal.put("new", b"{}", b"answers", {b"hash": "style"})
-        assert journal.asked(b"hash") == (b"answers", "style")
-
-
-def test_a_journal_of_before_questions_were_kept_is_read_where_nothing_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Journal(tmp_path / "j") as journal:
-        journal.put("old", b"{}", b"answers")
-        journal._db.execute("DROP TABLE questions")
-        journal._db.execute("PRAGMA user_version=1")
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with Journal(tmp_path / "j") as journal:
-        assert journal.answers("old") == b"answers" and journal.asked(b"hash") is None
 
 
 def test_of_two_verdicts_that_rest_on_one_question_the_first_is_where_its_answer_is(tmp_path: Path) -> None:
@@ -351,14 +326,14 @@ def test_where_nothing_can_be_written_what_a_killed_run_left_beside_its_journal_
         assert "a" in book
 
 
-def test_an_earlier_journal_where_nothing_can_be_written_is_refused(
+def test_a_journal_without_its_tables_is_refused_where_nothing_can_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Journal(tmp_path / "j") as book:
         book._db.execute("DROP TABLE runs")
         book._db.execute("PRAGMA user_version=0")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(AdjudgeError, match="is of an earlier adjudge, and its folder cannot be written"):
+    with pytest.raises(AdjudgeError, match="holds nothing yet, and its folder cannot be written"):
         Journal(tmp_path / "j")
 
 

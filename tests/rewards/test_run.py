@@ -117,7 +117,7 @@ def test_texts_are_kept_once_however_many_runs_judge_them(tmp_path: Path) -> Non
 
 def test_runs_are_chosen_by_number(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal:
-        written = r"no record of a run \(it was written from Python .* with --resume; in Python"
+        written = r"no record of a run \(it was written from Python, .* with --resume; in Python"
         with pytest.raises(AdjudgeError, match=written):
             run_of(journal)
         for least in (0.1, 0.2):

@@ -91,6 +91,6 @@ def test_the_command_prints_them_plainly_in_a_pipe_and_names_the_kinds_there_are
     result = CliRunner().invoke(app, ["train", "fields", "sft"], catch_exceptions=False)
     assert result.exit_code == 0 and result.output == printed("sft") + "\n"
     with pytest.raises(
-        AdjudgeError, match='no recipes of adjudge train "teacher": choose grpo, sft, direct, reward, house'
+        AdjudgeError, match='no recipes of adjudge train "curves": choose grpo, sft, direct, reward, house'
     ):
-        CliRunner().invoke(app, ["train", "fields", "teacher"], catch_exceptions=False)
+        CliRunner().invoke(app, ["train", "fields", "curves"], catch_exceptions=False)

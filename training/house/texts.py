@@ -183,18 +183,6 @@ def story_of(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(parts), tuple(gaps)
 
 
-def beside_of(row: Row) -> Beside:
-    """What a row has beside its text; raises AdjudgeError for what does not belong there."""
-    given = {name: value for name in ("worse", "scored") if (value := row.columns.get(name))}
-    try:
-        return msgspec.convert(given, Beside)
-    except msgspec.ValidationError as error:
-        raise AdjudgeError(
-            f'{row.place}: {error}; "worse" must be an object such as {{"drift": "..."}}, "scored" a list of two or'
-            ' more such as {"text": "...", "score": 2.5}'
-        ) from error
-
-
 def joined(parts: Sequence[str], gaps: Sequence[str]) -> str:
     """Sentences with the text's own gaps between them, as far as those go."""
     pieces = []
@@ -264,7 +252,19 @@ def _read(source: TextFile, mend: str) -> Iterator[tuple[str, str, Beside]]:
         if not all(isinstance(text, str) for text in texts):
             raise AdjudgeError(f'{row.place}: "{source.text}" is no text: {mend}')
         prompt = row.optional_text(source.prompt, "a source") or ""
-        others = beside_of(row)
+        others = _beside_of(row)
         if others != Beside() and not (prompt.strip() and len(texts) == 1):
             raise AdjudgeError(f'{row.place}: "worse" and "scored" want one text and its prompt: give both')
         yield from ((prompt, text, others) for text in texts)
+
+
+def _beside_of(row: Row) -> Beside:
+    """What a row has beside its text; raises AdjudgeError for what does not belong there."""
+    given = {name: value for name in ("worse", "scored") if (value := row.columns.get(name))}
+    try:
+        return msgspec.convert(given, Beside)
+    except msgspec.ValidationError as error:
+        raise AdjudgeError(
+            f'{row.place}: {error}; "worse" must be an object such as {{"drift": "..."}}, "scored" a list of two or'
+            ' more such as {"text": "...", "score": 2.5}'
+        ) from error

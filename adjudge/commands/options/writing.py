@@ -39,16 +39,12 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True):
         book: Journal,
         schema: Mapping[str, Any] | None = None,
         regex: str | None = None,
-        unended: bool = False,
     ) -> Texts:
-        """What has texts written so, JSON of a `schema` or of the form of a `regex` where there is one.
-
-        `unended` texts, which were cut short, will do where it is said.
-        """
+        """What has texts written so, JSON of a `schema` or of the form of a `regex` where there is one."""
         from adjudge.training.stages import Texts
 
         sampling = msgspec.structs.replace(self.sampling, regex=regex)
-        return Texts(engine, sampling, book, schema=schema, attempts=self.attempts, seed=self.seed, unended=unended)
+        return Texts(engine, sampling, book, schema=schema, attempts=self.attempts, seed=self.seed)
 
 
 def written(most: int, how_freely: float = 0.7) -> Group:

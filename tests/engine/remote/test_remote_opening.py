@@ -235,6 +235,11 @@ def test_of_an_address_no_password_is_shown(url: str, shown: str) -> None:
     assert address.without_secrets(url) == shown
 
 
+def test_an_address_is_text() -> None:
+    with pytest.raises(RemoteError, match="the address of the server is 8000: give it as text"):
+        RemoteEngine(8000)  # type: ignore[arg-type]
+
+
 def test_a_password_is_sent_and_never_told(
     engine: Engine, at_once: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from adjudge.engine.absent import AbsentEngine, Card
@@ -108,5 +107,3 @@ def test_kept_answers_come_back_to_the_last_bit() -> None:
     assert kept.truncated and kept.by_name["q"].answer(SCALE) == Answer(scores, ("text",))
     spread = Answer(scores[:1], ("text", "another"), (0.25,))
     assert KeptAnswers.unpacked(KeptAnswers.of({"q": spread}, True).packed).by_name["q"].answer(SCALE) == spread
-    earlier = msgspec.msgpack.encode(({"q": ((([-0.1] * 5, None, 7),), ("text",))}, False))  # before there were spreads
-    assert KeptAnswers.unpacked(earlier).by_name["q"].answer(SCALE).spreads is None

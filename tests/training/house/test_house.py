@@ -24,7 +24,6 @@ from adjudge.training.house.texts import stories_of
 from adjudge.training.recipe import read_recipe, recipe_of
 from adjudge.training.run import Run
 from adjudge.training.run_folder import RunFolder
-from adjudge.training.sft_recipe import SftRecipe
 from tests.jsonl import read_lines
 from tests.training.house.stories import OWN
 
@@ -203,8 +202,3 @@ def test_the_examples_are_recipes(path: Path) -> None:
     if found.policy.adapter is not None:
         for before in (Path(found.policy.adapter), found.kept or Path(found.policy.adapter)):
             assert before.name == "policy" and (RECIPES / f"{before.parent.name}.toml").is_file()
-
-
-def test_so_is_that_of_the_small_writer() -> None:
-    recipe = read_recipe(RECIPES / "everyday.toml", SftRecipe)
-    assert Path(recipe.data.train or "").samefile(OWN / "everyday.jsonl") and recipe.response.column == "text"
