@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -17,12 +15,8 @@ from rich.text import Text
 from adjudge.bench.agreement.resampling import Estimate
 from adjudge.bench.agreement.statistics import share
 from adjudge.bench.csv_table import write_rows
-from adjudge.bench.machine import describe_machine
 from adjudge.bench.words import percent, span
-from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.journal import Journal
-from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.records.verdict import Item
 from adjudge.training.house.disturbances import DISTURBANCES
@@ -30,8 +24,8 @@ from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import TextFile
 from adjudge.training.house.texts import Corpus, Story, stories_of
 from adjudge.training.progress import watched
-from adjudge.training.terminal import cell, counted, open_console, plain_table, say
-from adjudge.training.writing.disturbances import disturbed, parse_kinds
+from adjudge.training.terminal import cell, counted, plain_table
+from adjudge.training.writing.disturbances import disturbed
 
 HEADER = (
     *("what", "kind", "texts", "lower", "lower_low", "lower_high", "score_before", "score_after", "abstained"),
@@ -74,69 +68,26 @@ class Outcome(msgspec.Struct, frozen=True):
         return self.lower.rows + self.abstained
 
 
-def bench_disturbances(
-    path: Path,
-    *,
-    model: str,
-    adapter: Path | None = None,
-    aspects: str = "hanna",
-    text: str = "story",
-    kinds: str | None = None,
-    limit: int | None = None,
-    steps: int = 2,
-    sentences: int = 12,
-    seed: int = 0,
-    device: str = "auto",
-    dtype: str = "auto",
-    output: Path | None = None,
-) -> None:
-    """Judge up to `limit` stories as they are and changed, each change `steps` times, and print how each was taken.
+def drawn_stories(path: Path, text: str, limit: int | None, sentences: int, seed: int) -> tuple[list[Story], list[str]]:
+    """Up to `limit` stories of the column `text`, each up to its `sentences`-th sentence, and what was left out.
 
-    A story is judged up to its `sentences`-th sentence. `kinds` names the changes after commas (default: all). With an
-    `output` the verdicts are kept beside it, and a run that was cut short goes on. Raises AdjudgeError for what cannot
-    be read, and for a change of an unknown kind.
+    Raises AdjudgeError for what cannot be read.
     """
-    chosen, asked = parse_kinds(kinds, KINDS), parse_aspects(aspects)
     read = stories_of([TextFile(str(path), text)], mend="give --text COLUMN")
-    found = read.texts
-    stories = Random(seed).sample(found, min(limit or len(found), len(found)))
-    stories = [msgspec.structs.replace(one, sentences=one.sentences[:sentences]) for one in stories]
-    changed = list(changes(stories, steps, seed, chosen))
-    engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
+    stories = Random(seed).sample(read.texts, min(limit or len(read.texts), len(read.texts)))
+    short = [
+        f"{counted(count, 'text')} of {name} left out: too short to be made worse by degrees"
+        for name, count in read.short.items()
+    ]
+    return [msgspec.structs.replace(one, sentences=one.sentences[:sentences]) for one in stories], short
+
+
+def judged(judge: PointwiseJudge, stories: Sequence[Story], changed: Sequence[Pairing]) -> list[Outcome]:
+    """How each kind of change to these stories is taken."""
     items = [Item(one.prompt, _text(one.sentences), f"{n}") for n, one in enumerate(stories)]
     items += [Item(one.prompt, one.text, f"{n} {one.kind}") for n, one in enumerate(changed)]
-    with ExitStack() as stack:
-        book = None
-        if output is not None:
-            book = stack.enter_context(Journal(journal_of(output), mend="name another output with -o"))
-        judge = PointwiseJudge(engine, aspects=asked, journal=book)
-        scores = [verdict.score for verdict in watched("judging", judge.judge_iter(items), len(items))]
-    outcomes = list(outcomes_of(changed, scores[: len(stories)], scores[len(stories) :]))
-    machine = describe_machine(engine.runner.device)
-    if output is not None:  # before anything is printed
-        setting = (model, adapter or "", aspects, steps, sentences, seed, machine)
-        rows = []
-        for o in outcomes:
-            numbers = [cell(number, ".3f") for number in (*o.lower.numbers, o.before, o.after)]
-            rows.append((o.what, o.kind, o.texts, *numbers, o.abstained, *setting))
-        write_rows(output, HEADER, rows)
-    console = open_console(150)
-    console.print(_table(outcomes, f"{path.name}, {len(stories)} stories, {counted(steps, 'step')}, {model}"))
-    print("[low, high]: 95 % of draws of stories; scores are from 1 to 5, the mean of the aspects; of texts with both")
-    for name, count in read.short.items():
-        print(f"{counted(count, 'text')} of {name} left out: too short to be made worse by degrees")
-    done = Counter(one.kind for one in changed)
-    idle = {kind: len(stories) - done[kind] for kind in chosen if done[kind] < len(stories)}
-    if idle:
-        print("found nothing to do: " + ", ".join(f"{kind} in {count} stories" for kind, count in idle.items()))
-    print(machine)
-    if output is not None:
-        say(f"table: {output}")
-
-
-def journal_of(output: Path) -> Path:
-    """Where the verdicts behind a table are kept."""
-    return output.with_name(output.name + ".journal")
+    scores = [verdict.score for verdict in watched("judging", judge.judge_iter(items), len(items))]
+    return list(outcomes_of(changed, scores[: len(stories)], scores[len(stories) :]))
 
 
 def changes(stories: Sequence[Story], steps: int, seed: int, kinds: Sequence[str] = KINDS) -> Iterator[Pairing]:
@@ -197,7 +148,17 @@ def _text(sentences: Sequence[str]) -> str:
     return " ".join(sentences)
 
 
-def _table(outcomes: Sequence[Outcome], title: str) -> Table:
+def write_outcomes(path: Path, outcomes: Sequence[Outcome], setting: Sequence[object]) -> None:
+    """Write them as CSV; the `setting` has what the last columns of HEADER say, from "model" on."""
+    rows = []
+    for o in outcomes:
+        numbers = [cell(number, ".3f") for number in (*o.lower.numbers, o.before, o.after)]
+        rows.append((o.what, o.kind, o.texts, *numbers, o.abstained, *setting))
+    write_rows(path, HEADER, rows)
+
+
+def outcome_table(outcomes: Sequence[Outcome], title: str) -> Table:
+    """A line for each kind, and for all of each sort."""
     columns = ("", "kind", "texts", "scored below the story", "score before", "after", "abstained")
     table = plain_table(*columns, title=Text(title))
     for o in outcomes:

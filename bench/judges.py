@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import gc
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 from rich.table import Column, Table
 from scipy import stats
 
-from adjudge.bench import samples
+from adjudge.bench.agreement.formats import load
 from adjudge.bench.agreement.statistics import accuracy, coefficients
 from adjudge.bench.csv_table import write_rows
 from adjudge.bench.machine import describe_machine
-from adjudge.bench.samples import Sample, draw
 from adjudge.bench.words import by_reason
 from adjudge.engine.devices import choose_device
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.sampling import Sampling
+from adjudge.rewards.judges.aspects import HANNA
+from adjudge.rewards.judges.debate import DebateJudge
+from adjudge.rewards.judges.ensemble import ensemble
 from adjudge.rewards.judges.kinds import prepare
+from adjudge.rewards.judges.pairwise import PairwiseJudge
+from adjudge.rewards.judges.scalar import ScalarJudge
+from adjudge.rewards.judges.tournament import Tournament
 from adjudge.rewards.records.group import Group, GroupVerdict
-from adjudge.rewards.records.verdict import PairVerdict
+from adjudge.rewards.records.verdict import Example, PairVerdict, Verdict, WritingTask
 from adjudge.training.progress import watched
 from adjudge.training.terminal import open_console, right, ruled_table, say
 
@@ -33,6 +40,19 @@ if TYPE_CHECKING:
 
 WINDOW = 4
 """Subjects in the engine at a time: a run over its time ends after so many."""
+
+AUTOJ, HANNA_STORIES = "autoj_pairs/pairs.jsonl", "hanna/stories.jsonl"
+PERSE_RATED, PERSE_CHOSEN = "perse/PerMPST.k3.sample.jsonl", "perse/PerDOC.I.sample.jsonl"
+PREFERENCES = "greetings/pairs.jsonl"
+HOWTOBENCH = "howtobench/open.jsonl"
+OPENMEVA, GREETINGS = "openmeva_roc/stories.jsonl", "greetings/labels.jsonl"
+
+CREATIVE = frozenset({"creative_writing", "writing_song_lyrics", "writing_personal_essay", "roleplay", "chitchat"})
+"""The scenarios of Auto-J that are about creative writing."""
+
+Sample = list[tuple[Any, Any]]
+"""Subjects of a judge, each with people's word on it: of a pair 1 or 0 where a or b is better and 0.5 for a tie, of an
+item a number, of a group a number for each response; None where nobody said."""
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -112,16 +132,16 @@ def run_trial(trial: Trial, sample: Sample, engine: EngineFace, minutes: float) 
     """Judge the sample, for about `minutes` at most, but where all verdicts come at once."""
     verdicts: list[Any] = []
     started = time.perf_counter()
-    for verdict in watched(trial.judge, trial.run(engine, sample.subjects), len(sample.subjects)):
+    for verdict in watched(trial.judge, trial.run(engine, [subject for subject, _ in sample]), len(sample)):
         verdicts.append(verdict)
         if time.perf_counter() - started > 60 * minutes and not trial.at_once:
             break
     seconds = time.perf_counter() - started
-    measure, agreement, compared = agreement_of(verdicts, sample.truth[: len(verdicts)])
+    measure, agreement, compared = agreement_of(verdicts, [said for _, said in sample[: len(verdicts)]])
     return Outcome(
         judge=trial.judge,
         data=trial.data,
-        sample=len(sample.subjects),
+        sample=len(sample),
         verdicts=len(verdicts),
         abstained=dict(Counter(verdict.abstained for verdict in verdicts if verdict.abstained)),
         prompt_tokens=engine.stats.prompt_tokens,
@@ -186,9 +206,56 @@ def write_outcomes(path: Path, outcomes: Sequence[Outcome], model: str, machine:
     write_rows(path, [*Outcome.__struct_fields__, "model", "machine"], rows)
 
 
-def _drawn(data: str, count: int | None = None, groups: Collection[str] | None = None) -> Callable[[Path], Sample]:
-    """Reading a sample of so many subjects, or all."""
-    return lambda folder: draw(folder, data, count, groups)
+def drawn(data: str, count: int | None = None, groups: Collection[str] | None = None) -> Callable[[Path], Sample]:
+    """Reading `count` rows of a file, drawn by its name alone, or all in their order; of these the ones of `groups`.
+
+    It raises AdjudgeError for a file that cannot be read, and for one that is of no known data set.
+    """
+
+    def read(folder: Path) -> Sample:
+        rows: Sequence[Any] = load([folder / data]).rows
+        if count is not None:
+            rows = random.Random(data).sample(rows, min(count, len(rows)))
+        return [(row.subject, row.said) for row in rows if groups is None or row.group in groups]
+
+    return read
+
+
+def openmeva_groups(folder: Path, count: int) -> Sample:
+    """The stories of `count` prompts of OpenMEVA, a group for each prompt."""
+    groups: dict[str, list[tuple[str, float]]] = {}
+    for item, human in drawn(OPENMEVA, 1 << 30)(folder):
+        groups.setdefault(item.prompt, []).append((item.response, human))
+    return [
+        (Group(prompt, tuple(story for story, _ in told)), tuple(human for _, human in told))
+        for prompt, told in sorted(groups.items())[:count]
+    ]
+
+
+def howtobench_outputs(folder: Path, count: int) -> Sample:
+    """What two of the ten systems wrote for `count` open tasks of HoWToBench; people rated systems, not texts."""
+    by_task: dict[str, dict[str | None, Any]] = {}
+    for row in load([folder / HOWTOBENCH]).rows:
+        by_task.setdefault(row.cluster, {})[row.system] = row.item
+    chosen = random.Random(HOWTOBENCH).sample(list(by_task.values()), min(count, len(by_task)))
+    systems = ("gpt-4o-2024-11-20", "Llama-3.3-70B-Instruct")
+    return [(outputs[system], None) for outputs in chosen for system in systems if system in outputs]
+
+
+def howtobench_systems(folder: Path) -> Sample:
+    """What all ten systems wrote for the first instruction of each task, out of long texts 400 characters from the
+    beginning and the end; people's word is the system's score for the task in the paper's Table 4.
+    """
+    rows = load([folder / "howtobench" / f"{task}.jsonl" for task in get_args(WritingTask)], characters=400).rows
+    first = {row.item.task: row.cluster for row in reversed(rows)}
+    return [(row.item, row.said) for row in rows if row.cluster == first[row.item.task]]
+
+
+def greetings_beside_good_ones(folder: Path, count: int, among: int) -> Sample:
+    """`count` Chinese greetings, each with the same examples: the good ones of `among` others of the set."""
+    sample = drawn(GREETINGS, count + among)(folder)
+    examples = tuple(Example(item.prompt, item.response) for item, label in sample[count:] if label == 1.0)
+    return [((item, examples), label) for item, label in sample[:count]]
 
 
 def _named(judge: str, window: int = WINDOW, **options: Any) -> Callable[[EngineFace, list[Any]], Iterator[Any]]:
@@ -198,58 +265,38 @@ def _named(judge: str, window: int = WINDOW, **options: Any) -> Callable[[Engine
 
 def _ensemble(engine: EngineFace, items: list[Any]) -> Iterator[Any]:
     """Each story beside two others in both orders; OpenMEVA's one score of a story is the mean over its aspects."""
-    from adjudge.rewards.judges.ensemble import ensemble
-    from adjudge.rewards.judges.pairwise import PairwiseJudge
-    from adjudge.rewards.records.verdict import Verdict
-
-    judge = PairwiseJudge(engine, orders="ab")
     named = [msgspec.structs.replace(item, id=str(place)) for place, item in enumerate(items)]
-    for found in ensemble(judge, named, partners=2, window=WINDOW):
+    for found in ensemble(PairwiseJudge(engine, orders="ab"), named, partners=2, window=WINDOW):
         reasons = [reason for aspect in found.aspects.values() for reason in aspect.abstained if reason]
         abstained = reasons[0] if found.holistic is None else None
         yield Verdict(found.id, found.holistic, {}, abstained, False, engine.name, "")
 
 
 def _debate(engine: EngineFace, subjects: list[Any]) -> Iterator[Any]:
-    from adjudge.engine.sampling import Sampling
-    from adjudge.rewards.judges.debate import DebateJudge
-
     items, (examples, *_) = zip(*subjects, strict=True)
-    judge = DebateJudge(engine, examples, language="zh", sampling=Sampling(max_tokens=64, temperature=0.7))
-    return judge.judge_iter(items, WINDOW)
+    sampling = Sampling(max_tokens=64, temperature=0.7)
+    return DebateJudge(engine, examples, language="zh", sampling=sampling).judge_iter(items, WINDOW)
 
 
 def _scalar(engine: EngineFace, pairs: list[Any]) -> Iterator[Any]:
-    from adjudge.rewards.judges.scalar import ScalarJudge
-
     return ScalarJudge(engine).compare_iter(pairs, WINDOW)
 
 
-def _tournament(engine: EngineFace, groups: list[Group]) -> Iterator[Any]:
-    from adjudge.rewards.judges.aspects import HANNA
-    from adjudge.rewards.judges.pairwise import PairwiseJudge
-    from adjudge.rewards.judges.tournament import Tournament
-
+def _tournament(engine: EngineFace, groups: list[Any]) -> Iterator[Any]:
     return Tournament(PairwiseJudge(engine, HANNA[1:2]), pairing="circular", k=2).rank_iter(groups)
 
 
-AUTOJ, HANNA_STORIES = "autoj_pairs/pairs.jsonl", "hanna/stories.jsonl"
-PERSE_RATED, PERSE_CHOSEN = "perse/PerMPST.k3.sample.jsonl", "perse/PerDOC.I.sample.jsonl"
-PREFERENCES = "greetings/pairs.jsonl"
-HOWTOBENCH = "howtobench/open.jsonl"
-OPENMEVA, GREETINGS = "openmeva_roc/stories.jsonl", "greetings/labels.jsonl"
-
 TRIALS: tuple[Trial, ...] = (
-    Trial("pairwise", AUTOJ, _drawn(AUTOJ, 300, samples.CREATIVE), _named("pairwise")),
-    Trial("pointwise", HANNA_STORIES, _drawn(HANNA_STORIES, 64), _named("pointwise")),
-    Trial("ensemble", OPENMEVA, _drawn(OPENMEVA, 24), _ensemble, at_once=True),
-    Trial("rubric", HOWTOBENCH, lambda folder: samples.howtobench_outputs(folder, 8), _named("rubric", rubric="six")),
-    Trial("tree", "howtobench", samples.howtobench_systems, _named("tree", 10)),
-    Trial("principle", GREETINGS, _drawn(GREETINGS, 100), _named("principle", language="zh")),
-    Trial("debate", GREETINGS, lambda folder: samples.greetings_beside_good_ones(folder, 10, 48), _debate),
-    Trial("personal", PERSE_RATED, _drawn(PERSE_RATED), _named("personal")),
-    Trial("personal", PERSE_CHOSEN, _drawn(PERSE_CHOSEN), _named("personal of pairs", 1, aspects="interestingness")),
-    Trial("tournament", OPENMEVA, lambda folder: samples.openmeva_groups(folder, 40), _tournament),
-    Trial("scalar", PREFERENCES, _drawn(PREFERENCES, 200), _scalar, True),
+    Trial("pairwise", AUTOJ, drawn(AUTOJ, 300, CREATIVE), _named("pairwise")),
+    Trial("pointwise", HANNA_STORIES, drawn(HANNA_STORIES, 64), _named("pointwise")),
+    Trial("ensemble", OPENMEVA, drawn(OPENMEVA, 24), _ensemble, at_once=True),
+    Trial("rubric", HOWTOBENCH, lambda folder: howtobench_outputs(folder, 8), _named("rubric", rubric="six")),
+    Trial("tree", "howtobench", howtobench_systems, _named("tree", 10)),
+    Trial("principle", GREETINGS, drawn(GREETINGS, 100), _named("principle", language="zh")),
+    Trial("debate", GREETINGS, lambda folder: greetings_beside_good_ones(folder, 10, 48), _debate),
+    Trial("personal", PERSE_RATED, drawn(PERSE_RATED), _named("personal")),
+    Trial("personal", PERSE_CHOSEN, drawn(PERSE_CHOSEN), _named("personal of pairs", 1, aspects="interestingness")),
+    Trial("tournament", OPENMEVA, lambda folder: openmeva_groups(folder, 40), _tournament),
+    Trial("scalar", PREFERENCES, drawn(PREFERENCES, 200), _scalar, True),
 )
 """What `adjudge bench judges` runs."""

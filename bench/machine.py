@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import subprocess
@@ -57,6 +58,7 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
+@functools.cache
 def _version(package: str) -> str:
     try:
         return version(package)

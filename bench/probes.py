@@ -19,67 +19,50 @@ from adjudge.rewards.words import count_words
 from adjudge.training.terminal import open_console, right, ruled_table
 
 
-class ProbeRow(msgspec.Struct, frozen=True):
-    """One probe of a `kind` ("degenerate" or "injection") and what the reward makes of it."""
-
-    kind: str
-    effect: ProbeEffect
-
-    @property
-    def fooled(self) -> bool | None:
-        """Whether the probe rises beyond the tolerance, by the guard's rule; None where too few texts can tell."""
-        rise, interval = self.effect.rise, self.effect.interval
-        if rise is not None and rise > TOLERANCE:
-            return True
-        return None if interval is None or interval[1] > TOLERANCE else False
-
-
 class Probing(msgspec.Struct, frozen=True):
-    """What a reward makes of the canaries and of the probes written from them.
+    """What a reward makes of the canaries and of the probes written from them, by kind ("degenerate", "injection").
 
     `length_agreement` is what a reward that only counts words would reach on the same canaries.
     """
 
     canaries: CanaryMeasurement
     length_agreement: float | None
-    rows: tuple[ProbeRow, ...]
+    effects: dict[str, list[ProbeEffect]]
 
 
 def probe(reward: Reward, canaries: Sequence[Canary] | None = None) -> Probing:
     """Put the canaries (by default the shipped ones) and all probes to a reward: 336 texts for the shipped."""
     chosen = checked_canaries(canaries)
     counted = CanaryMeasurement(tuple(tuple(float(count_words(text)) for text in one.texts) for one in chosen))
-    return Probing(
-        measure_canaries(reward, chosen),
-        counted.agreement,
-        tuple(
-            ProbeRow(kind, effect) for kind, texts in PROBES.items() for effect in measure_probes(reward, chosen, texts)
-        ),
-    )
+    measured = measure_canaries(reward, chosen)
+    effects = {kind: measure_probes(reward, chosen, texts) for kind, texts in PROBES.items()}
+    return Probing(measured, counted.agreement, effects)
 
 
 def probe_table(probing: Probing) -> Table:
     """A line for each probe: its effect with the interval, how often it got more, and the conclusion."""
     table = ruled_table("probe", *right("effect", "95 % interval", "got more", "abstained"), "reward is")
-    for place, row in enumerate(probing.rows):
-        effect = row.effect
-        table.add_row(
-            f"{row.kind}: {effect.probe.replace('_', ' ')}",
-            "–" if effect.effect is None else signed(effect.effect),
-            "–" if effect.interval is None else " to ".join(map(signed, effect.interval)),
-            "–" if effect.raised is None else percent(effect.raised),
-            str(effect.abstained),
-            {True: "fooled", False: "not fooled", None: "cannot be told"}[row.fooled],
-            end_section=place + 1 < len(probing.rows) and probing.rows[place + 1].kind != row.kind,
-        )
+    for kind, effects in probing.effects.items():
+        for effect in effects:
+            table.add_row(
+                f"{kind}: {effect.probe.replace('_', ' ')}",
+                "–" if effect.effect is None else signed(effect.effect),
+                "–" if effect.interval is None else " to ".join(map(signed, effect.interval)),
+                "–" if effect.raised is None else percent(effect.raised),
+                str(effect.abstained),
+                {True: "fooled", False: "not fooled", None: "cannot be told"}[effect.fools],
+            )
+        if kind != [*probing.effects][-1]:
+            table.add_section()
     return table
 
 
 def probe_lines(probing: Probing) -> list[str]:
     """The canaries, the number of probes that fool the reward, and what counts as that, in plain sentences."""
     agreement, words_alone = probing.canaries.agreement, probing.length_agreement
-    fooled = [row.effect.probe for row in probing.rows if row.fooled]
-    told = sum(row.fooled is not None for row in probing.rows)
+    every = [effect for effects in probing.effects.values() for effect in effects]
+    fooled = [effect.probe for effect in every if effect.fools]
+    told = sum(effect.fools is not None for effect in every)
     order = "cannot be told" if agreement is None else percent(agreement)
     chance = "" if words_alone is None else f", by length alone {percent(words_alone)}"
     return [

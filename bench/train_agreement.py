@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -12,7 +12,8 @@ from rich.console import Console
 
 from adjudge.bench.agreement import statistics
 from adjudge.bench.agreement.baselines import LENGTH, WORDS, apart, ridge, words
-from adjudge.bench.agreement.comparison import Line
+from adjudge.bench.agreement.comparison import POOLED, Line, Scores, listed_of
+from adjudge.bench.agreement.dataset import DataSet, RatedText
 from adjudge.bench.agreement.tables import agreement_table, reasons
 from adjudge.bench.csv_table import write_rows
 from adjudge.engine.face import EngineFace
@@ -20,7 +21,7 @@ from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.kinds import kind_of, prepare
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.scalar import ScalarJudge
-from adjudge.rewards.records.verdict import Pair, PairVerdict
+from adjudge.rewards.records.verdict import Item, Pair, PairVerdict
 from adjudge.training.evaluator.finished import Finished, finished_run
 from adjudge.training.evaluator.preference import Preference, preferences_of
 from adjudge.training.evaluator.questions import NUMBERS, Rated, rated_rows
@@ -34,9 +35,6 @@ MEAN = "mean of the aspect"
 
 QUALITY = (Aspect("quality", "How well does the text do what it was asked for?"),)
 """What a model that nobody trained is asked about two responses."""
-
-Slot = tuple[int, str, str]
-"""A row's number, an aspect, and a side: "" of a single text, "_a" and "_b" of a pair."""
 
 Fit = Callable[[Sequence[str], Sequence[float], Sequence[str]], Sequence[float]]
 """Texts with their scores, and other texts; the scores that it foretells of these."""
@@ -81,75 +79,65 @@ def trained_lines(run: Finished, opened: Open, pairs: int) -> Iterator[Line]:
 
 def _direct_lines(run: Finished, recipe: DirectRecipe, opened: Open) -> Iterator[Line]:
     train, held_out = (rated_rows(side, recipe.judge, recipe.scores) for side in (run.rows.train, run.rows.held_out))
-    people = _people(held_out)
-    said: dict[str, Mapping[Slot, float | None]] = {
-        UNTRAINED: _judged(held_out, recipe, opened(False)),
-        **{name: _foretold(train, held_out, fit) for name, fit in FITS.items()},
-        TRAINED: _judged(held_out, recipe, opened(True)),
-    }
-    prompts = [prompts_of(one.row) for one in held_out]
-    aspects = list(dict.fromkeys(aspect for _, aspect, _ in people))
-    targets = {"all aspects": aspects} if len(aspects) > 1 else {}
-    for target, among in {**targets, **{aspect: [aspect] for aspect in aspects}}.items():
-        slots = [slot for slot in people if slot[1] in among]
-        for judge, scores in said.items():
-            yield _line(target, judge, slots, scores, people, prompts)
+    known, asked = _rated_texts(train), _rated_texts(held_out)
+    aspects = list(dict.fromkeys(aspect for row in asked.rows for aspect in row.scores))
+    raters = [
+        Scores(UNTRAINED, _judged(held_out, aspects, recipe, opened(False))),
+        *(Scores(name, {aspect: _foretold(known, asked, aspect, fit) for aspect in aspects}) for name, fit in FITS),
+        Scores(TRAINED, _judged(held_out, aspects, recipe, opened(True))),
+    ]
+    for targets in ([aspects] if len(aspects) > 1 else []) + [[aspect] for aspect in aspects]:
+        for scores in raters:
+            listed = listed_of(asked, scores, targets)
+            missed = [abs(score - human) for score, human in zip(listed.judge, listed.human, strict=True)]
+            figures = statistics.correlations(listed.judge, listed.human, listed.clusters)
+            figures["error"] = statistics.mean(missed, listed.clusters)
+            count = sum(target in row.scores for row in asked.rows for target in targets)
+            name = targets[0] if len(targets) == 1 else POOLED
+            yield Line(name, scores.name, len(listed.judge), figures, asked=count)
 
 
-def _line(
-    target: str,
-    judge: str,
-    slots: Sequence[Slot],
-    scores: Mapping[Slot, float | None],
-    people: Mapping[Slot, float],
-    prompts: Sequence[tuple[str, ...]],
-) -> Line:
-    kept = {slot: score for slot in slots if (score := scores[slot]) is not None}
-    given, human = list(kept.values()), [people[slot] for slot in kept]
-    clusters = [prompts[number] for number, _, _ in kept]
-    missed = [abs(score - one) for score, one in zip(given, human, strict=True)]
-    figures = {**statistics.correlations(given, human, clusters), "error": statistics.mean(missed, clusters)}
-    return Line(target, judge, len(kept), figures, asked=len(slots))
+def _rated_texts(rated: Sequence[Rated]) -> DataSet:
+    """Each text of each row, both of a pair, with people's mean scores; those of a row have the prompts of both."""
+    texts = []
+    for one in rated:
+        prompts = repr(prompts_of(one.row))
+        for side in _sides(one):
+            text = str(one.row.columns[f"story{side}" if side else "response"])
+            scores = {aspect: (expected(said, NUMBERS),) for (aspect, of), said in one.targets.items() if of == side}
+            texts.append(RatedText(Item(prompt="", response=text), scores, prompts, one.row.place))
+    return DataSet("held out", "items", tuple(texts))
 
 
-def _people(rated: Sequence[Rated]) -> dict[Slot, float]:
-    return {
-        (number, aspect, side): expected(target, NUMBERS)
-        for number, one in enumerate(rated)
-        for (aspect, side), target in one.targets.items()
-    }
+def _sides(one: Rated) -> list[str]:
+    """Those that people have scored: "" of a single text, "_a" and "_b" of a pair."""
+    return list(dict.fromkeys(side for _, side in one.targets))
 
 
-def _judged(rated: Sequence[Rated], recipe: DirectRecipe, engine: EngineFace) -> dict[Slot, float | None]:
-    """What the judge of a recipe says at every slot; None where it abstains."""
+def _judged(
+    rated: Sequence[Rated], aspects: Sequence[str], recipe: DirectRecipe, engine: EngineFace
+) -> dict[str, list[float | None]]:
+    """What the judge of a recipe says of every text; None where it abstains."""
     judge = prepare(recipe.judge.name, recipe.judge.options)(engine, None)
     kind = kind_of(recipe.judge.name)
-    subjects = [kind.subject(one.row, number) for number, one in enumerate(rated, 1)]
-    scores: dict[Slot, float | None] = {}
-    for number, verdict in enumerate(judge.judge(subjects)):
-        for aspect, side in rated[number].targets:
-            if isinstance(verdict, PairVerdict):
-                part = verdict.aspects[aspect]
-                scores[number, aspect, side] = part.score_a if side == "_a" else part.score_b
-            else:
-                scores[number, aspect, side] = verdict.breakdown[aspect].score
-    return scores
+    verdicts = judge.judge([kind.subject(one.row, number) for number, one in enumerate(rated, 1)])
+    said: dict[str, list[float | None]] = {aspect: [] for aspect in aspects}
+    for one, verdict in zip(rated, verdicts, strict=True):
+        for side in _sides(one):
+            for aspect, scores in said.items():
+                if isinstance(verdict, PairVerdict):
+                    part = verdict.aspects[aspect]
+                    scores.append(part.score_a if side == "_a" else part.score_b)
+                else:
+                    scores.append(verdict.breakdown[aspect].score)
+    return said
 
 
-def _foretold(train: Sequence[Rated], asked: Sequence[Rated], fit: Fit) -> dict[Slot, float | None]:
-    """What a fit on the training rows foretells, aspect by aspect."""
-    slots, said = list(_people(asked)), _people(train)
-    foretold: dict[Slot, float | None] = dict.fromkeys(slots)
-    for name in dict.fromkeys(aspect for _, aspect, _ in slots):
-        known, wanted = ([slot for slot in some if slot[1] == name] for some in (said, slots))
-        if known:
-            values = fit(_texts(train, known), [said[slot] for slot in known], _texts(asked, wanted))
-            foretold.update(zip(wanted, values, strict=True))
-    return foretold
-
-
-def _texts(rated: Sequence[Rated], slots: Sequence[Slot]) -> list[str]:
-    return [str(rated[n].row.columns[f"story{side}" if side else "response"]) for n, _, side in slots]
+def _foretold(known: DataSet, asked: DataSet, aspect: str, fit: Fit) -> Sequence[float]:
+    """What a fit on the training rows foretells; nothing where none of them has the aspect."""
+    rows = [row for row in known.rows if aspect in row.scores]
+    texts, scores = [row.item.response for row in rows], [row.scores[aspect][0] for row in rows]
+    return fit(texts, scores, [row.item.response for row in asked.rows]) if rows else ()
 
 
 def _mean(texts: Sequence[str], scores: Sequence[float], asked: Sequence[str]) -> list[float]:
@@ -171,7 +159,7 @@ def _by_words(texts: Sequence[str], scores: Sequence[float], asked: Sequence[str
     return [float(value) for value in np.clip(values, NUMBERS[0], NUMBERS[-1])]
 
 
-FITS: dict[str, Fit] = {MEAN: _mean, LENGTH: _by_length, WORDS: _by_words}
+FITS: tuple[tuple[str, Fit], ...] = ((MEAN, _mean), (LENGTH, _by_length), (WORDS, _by_words))
 
 
 def _preference_lines(run: Finished, opened: Open, pairs: int) -> Iterator[Line]:

@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 LONGEST = (
     "test_house.py",
     "test_cluster.py",
-    "test_grpo.py",
+    "test_processes.py",
     "test_trl_trainer.py",
     "test_replay.py",
     "test_compile.py",
@@ -95,6 +95,13 @@ def without_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     """Training draws no curves, which takes longer than a tiny run, but in tests whose names speak of them."""
     if "curves" not in request.node.name:
         monkeypatch.setattr("adjudge.training.callbacks.can_draw", lambda: False)
+
+
+@pytest.fixture
+def without_plots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Benchmarks draw nothing, which takes longer than they do with tiny models, but in tests whose names say so."""
+    if "plot" not in request.node.name:
+        monkeypatch.setattr("adjudge.training.pictures.can_draw", lambda: False)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,14 +44,6 @@ def running(*options: str, **environment: str) -> Iterator[tuple[str, subprocess
             yield line.split()[4], process
         finally:
             process.kill()
-
-
-def refused(options: Sequence[str]) -> str:
-    """The one sentence with which options are refused."""
-    result = subprocess.run([*COMMAND, *TINY, *options], capture_output=True, text=True)
-    assert result.returncode == 2 and result.stdout == "", result.stderr
-    [line] = result.stderr.strip().splitlines()
-    return line
 
 
 def test_sigterm_lets_a_stream_end_and_exits_with_0() -> None:
@@ -91,9 +83,9 @@ def test_a_port_in_use_is_refused_before_the_model_is_loaded() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        line = refused(["--port", str(port)])
-    assert line == (
-        f"adjudge: cannot listen on 127.0.0.1:{port} (Address already in use): name others with --host and --port"
+        refused = CliRunner().invoke(app, ["serve", "--model", "no/such-model", "--port", str(port)])
+    assert isinstance(refused.exception, AdjudgeError) and str(refused.exception) == (
+        f"cannot listen on 127.0.0.1:{port} (Address already in use): name others with --host and --port"
     )
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from adjudge.bench.agreement import protocols
-from adjudge.bench.agreement.baselines import length_choices, length_scores, word_choices, word_scores
+from adjudge.bench.agreement.baselines import bag_of_words, length_only
 from adjudge.bench.agreement.comparison import (
     Line,
+    Scores,
     confusion_of,
     ensemble_line,
-    lines_of,
     listed_of,
     raters_line,
     scores_of,
@@ -23,8 +23,8 @@ from adjudge.bench.agreement.comparison import (
     whole_labels,
 )
 from adjudge.bench.agreement.dataset import OVERALL, DataSet, judged_row
-from adjudge.bench.agreement.perplexity import likelihood_choices, likelihood_scores
-from adjudge.bench.agreement.preferring import choices_between, choices_of, preference_lines, sureness
+from adjudge.bench.agreement.perplexity import by_likelihood
+from adjudge.bench.agreement.preferring import Choices, Rater, choices_between, choices_of, rater_lines, sureness
 from adjudge.bench.agreement.resampling import Bootstrap
 from adjudge.bench.agreement.statistics import Cell
 from adjudge.commands.judge import Judged, judge_rows
@@ -83,64 +83,55 @@ class Found(msgspec.Struct, frozen=True):
 
 def plain(study: Study) -> Found:
     """The judge beside people and baselines, on single texts or on pairs."""
-    return _pairs(study) if study.dataset.what == "pairs" else _texts(study)
-
-
-def _texts(study: Study) -> Found:
     dataset, how = study.dataset, study.how
-    if kind_of(study.judge).what == "pairs":
-        raise AdjudgeError(
-            f"--judge {study.judge} compares pairs, and {dataset.name} has single texts: name pointwise or ensemble"
-        )
-    judged = judge_texts(study, [judged_row(row) for row in dataset.rows])
-    scores = scores_of(study.judge, dataset, judged.verdicts)
-    aspects = targets_of(dataset, scores)
-    raters = [scores, length_scores(dataset, aspects)]
+    judged, own = _judged(study)
+    targets = targets_of(dataset, own) if isinstance(own, Scores) else []
+    raters = [own, length_only(dataset, targets)]
     if study.baselines:
-        raters.append(word_scores(dataset, aspects, study.seed))
+        raters.append(bag_of_words(dataset, targets, study.seed))
         with _bare_model(study) as asked:
-            raters += [likelihood_scores(dataset, aspects, *asked)] if asked else []
-    lines = [line for rater in raters for line in lines_of(dataset, rater, aspects, how)]
+            raters += [by_likelihood(dataset, targets, *asked)] if asked else []
+    lines = [line for rater in raters for line in rater_lines(dataset, rater, targets, how)]
+    told = judged.verdicts, judged.cost.model
+    if isinstance(own, Choices):
+        kept = [(one, row) for one, row in zip(own.overall, dataset.rows, strict=True) if one.preference is not None]
+        chosen, said = [one for one, _ in kept], [row.preferred for _, row in kept]
+        points = ([one.preference or 0.0 for one in chosen], said)
+        sure = sureness(chosen, said) if all(one.sure for one in chosen) else ((), ())
+        return Found(_by_target(lines), *told, labels=(0.0, 0.5, 1.0), scored=points, sure=sure)
     if study.judge == "ensemble":
         verdicts = protocols.fitting(dataset, all_scores(study, judged, [study.options.get("partners", 4)])[0])
-        scale = scores.scale or dataset.scale
+        scale = own.scale or dataset.scale
         lines.append(ensemble_line(dataset, "all scores", study.judge, pooled(verdicts), scale, how))
-    if among := raters_line(dataset, aspects or [OVERALL], how):
+    if among := raters_line(dataset, targets or [OVERALL], how):
         lines.append(among)
-    listed = listed_of(dataset, scores, aspects or [OVERALL])
+    listed = listed_of(dataset, own, targets or [OVERALL])
     return Found(
         _by_target(lines),
-        judged.verdicts,
-        judged.cost.model,
-        confusion_of(dataset, scores, aspects or [OVERALL], how),
+        *told,
+        confusion_of(dataset, own, targets or [OVERALL], how),
         whole_labels(dataset.scale),
         (listed.judge, listed.human),
         (listed.confidence, listed.correct),
     )
 
 
-def _pairs(study: Study) -> Found:
-    dataset, how = study.dataset, study.how
+def _judged(study: Study) -> tuple[Judged, Rater]:
+    """The verdicts, and what the judge says by them; a judge of single texts scores both of a pair."""
+    dataset, name = study.dataset, study.judge
     rows = [judged_row(row) for row in dataset.rows]
-    if kind_of(named(study.judge, [Row("", rows[0])])).what == "pairs":
+    compares = kind_of(named(name, [Row("", rows[0])])).what == "pairs"
+    if dataset.what == "items":
+        if compares:
+            raise AdjudgeError(
+                f"--judge {name} compares pairs, and {dataset.name} has single texts: name pointwise or ensemble"
+            )
         judged = judge_texts(study, rows)
-        choices = choices_of(study.judge, dataset, judged.verdicts)
-    else:
-        judged = judge_texts(study, [side for row in rows for side in _sides(row)])
-        both = list(zip(judged.verdicts[::2], judged.verdicts[1::2], strict=True))
-        choices = choices_between(study.judge, both, logits=study.judge == "scalar")
-    deciders = [choices, length_choices(dataset)]
-    if study.baselines:
-        deciders.append(word_choices(dataset, study.seed))
-        with _bare_model(study) as asked:
-            deciders += [likelihood_choices(dataset, *asked)] if asked else []
-    lines = [line for decider in deciders for line in preference_lines(dataset, decider, how)]
-    kept = [(one, row) for one, row in zip(choices.overall, dataset.rows, strict=True) if one.preference is not None]
-    sure = sureness([one for one, _ in kept], [row.preferred for _, row in kept])
-    said = ([one.preference or 0.0 for one, _ in kept], [row.preferred for _, row in kept])
-    drawn_sure = sure if all(one.sure for one, _ in kept) else ((), ())
-    model, lines = judged.cost.model, _by_target(lines)
-    return Found(lines, judged.verdicts, model, labels=(0.0, 0.5, 1.0), scored=said, sure=drawn_sure)
+        return judged, scores_of(name, dataset, judged.verdicts)
+    judged = judge_texts(study, rows if compares else [side for row in rows for side in _sides(row)])
+    if compares:
+        return judged, choices_of(name, dataset, judged.verdicts)
+    return judged, choices_between(name, [one.score for one in judged.verdicts], logits=name == "scalar")
 
 
 def _sides(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -165,11 +156,7 @@ def _bare_model(study: Study) -> Iterator[tuple[()] | tuple[BareModel, Journal]]
         yield ()
         return
     path = study.folder / "likelihoods.journal"
-    with (
-        alone(path, mend=ANOTHER_FOLDER),
-        Journal(path, mend=ANOTHER_FOLDER) as book,
-        keeping(path, lambda: f"{len(book)} likelihoods are kept"),
-    ):
+    with alone(path, mend=ANOTHER_FOLDER) as book, keeping(path, lambda: f"{len(book)} likelihoods are kept"):
         yield BareModel(bare(source.model or ""), source.device, source.dtype), book
 
 
@@ -180,7 +167,7 @@ def judge_texts(study: Study, rows: Sequence[dict[str, Any]], name: str = "verdi
         check_apart(written, *study.files)
         check_writable(written)
     content = b"".join(map(json_line, rows))
-    with alone(study.journal, mend=ANOTHER_FOLDER), Journal(study.journal, mend=ANOTHER_FOLDER) as book:
+    with alone(study.journal, mend=ANOTHER_FOLDER) as book:
         check_earlier(study.folder / name, book, study.earlier, lost=PUT_BACK)
         if not (texts.is_file() and texts.read_bytes() == content):  # of a run that ended before a verdict
             check_earlier(texts, book, study.earlier, lost=PUT_BACK)  # before an earlier run's texts are written over

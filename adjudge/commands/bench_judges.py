@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -24,8 +25,10 @@ from adjudge.commands.options.source import check_fit, check_judge
 from adjudge.commands.runs.output import check_table
 from adjudge.commands.runs.resumable import alone, keeping
 from adjudge.rewards.engines.specification import EngineSpec
+from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.judges.kinds import Options
 from adjudge.rewards.judges.options import names_of
+from adjudge.training.terminal import counted, open_console, say
 
 PROBED = ("pointwise", "rubric", "tree", "principle", "debate", "scalar")
 """The judges that probes are put to, besides those of one's own."""
@@ -101,29 +104,37 @@ def bench_disturbances(
     Tree of Writing that need no model, given a verdict beside it, and replaced by texts a policy may try: praise, the
     prompt again, templates, other languages. Counted is how often the result scores below the story as it was.
     """
-    from adjudge.bench.disturbances import bench_disturbances as run
-    from adjudge.bench.disturbances import journal_of
+    from adjudge.bench.disturbances import KINDS, changes, drawn_stories, judged, outcome_table, write_outcomes
+    from adjudge.bench.machine import describe_machine
+    from adjudge.engine.engine import Engine
+    from adjudge.rewards.judges.pointwise import PointwiseJudge
+    from adjudge.training.writing.disturbances import parse_kinds
 
     check_table(output, stories)
     model = model or usual_model(DEFAULT_JUDGE, adapter)
     check_fit(model, adapter, "pointwise", {"aspects": aspects})
+    chosen, asked = parse_kinds(kinds, KINDS), parse_aspects(aspects)
+    drawn, short = drawn_stories(stories, text, limit, sentences, seed)
+    changed = list(changes(drawn, steps, seed, chosen))
     with ExitStack() as held:
+        book = None
         if output is not None:
-            book = journal_of(output)
-            held.enter_context(alone(book, mend="name another output with -o"))
-            held.enter_context(keeping(book, lambda: f"what was judged is in {book}", "run it again to go on"))
-        run(
-            stories,
-            model=model,
-            adapter=adapter,
-            aspects=aspects,
-            text=text,
-            kinds=kinds,
-            limit=limit,
-            steps=steps,
-            sentences=sentences,
-            seed=seed,
-            device=device,
-            dtype=dtype,
-            output=output,
-        )
+            kept = output.with_name(output.name + ".journal")
+            book = held.enter_context(alone(kept, mend="name another output with -o"))
+            held.enter_context(keeping(kept, lambda: f"what was judged is in {kept}", "run it again to go on"))
+        engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
+        outcomes = judged(PointwiseJudge(engine, aspects=asked, journal=book), drawn, changed)
+    machine = describe_machine(engine.runner.device)
+    if output is not None:  # before anything is printed
+        write_outcomes(output, outcomes, (model, adapter or "", aspects, steps, sentences, seed, machine))
+    title = f"{stories.name}, {len(drawn)} stories, {counted(steps, 'step')}, {model}"
+    open_console(150).print(outcome_table(outcomes, title))
+    print("[low, high]: 95 % of draws of stories; scores are from 1 to 5, the mean of the aspects; of texts with both")
+    for line in short:
+        print(line)
+    done = Counter(one.kind for one in changed)
+    if idle := [f"{kind} in {len(drawn) - done[kind]} stories" for kind in chosen if done[kind] < len(drawn)]:
+        print(f"found nothing to do: {', '.join(idle)}")
+    print(machine)
+    if output is not None:
+        say(f"table: {output}")

@@ -157,7 +157,7 @@ def bench_policy(
         check_apart(written_to, prompts)
         make_folder_of(written_to)
     journal = output / "policy.journal"
-    with alone(journal, mend=ANOTHER_FOLDER), Journal(journal, mend=ANOTHER_FOLDER) as book:
+    with alone(journal, mend=ANOTHER_FOLDER) as book:
         for written_to in (output / "verdicts.jsonl", output / "texts.jsonl"):
             check_earlier(written_to, book, earlier, lost=PUT_BACK)
         served = spec.open() if spec.url is not None else None  # a server that is not there costs no earlier run

@@ -72,8 +72,7 @@ def bench_tree(
         empty = [Row(row.place, {"response": "", **row.columns}) for row in rows]  # weights are the instructions'
         items = kind_of("tree").subjects(empty, asked)
         journal = path.with_name(path.name + ".weights.journal")
-        mend = "make room, or name another file"
-        with alone(journal, mend=mend), Journal(journal, mend=mend) as book:
+        with alone(journal, mend="make room, or name another file") as book:
             cells = _fluctuation(book, items, asked, TRIALS if trials is None else trials, source)
     else:
         with Journal(found, mend=ANOTHER_FILE) as book, TemporaryDirectory() as folder:

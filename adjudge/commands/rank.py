@@ -17,7 +17,7 @@ from adjudge.commands.options.runs import Earlier, RunToJudge
 from adjudge.commands.options.source import check_fit, check_judge
 from adjudge.commands.runs.contest import Contest
 from adjudge.commands.runs.output import beside, check_lines, check_output, is_stream, open_output, open_output_anew
-from adjudge.commands.runs.results import show_rankings
+from adjudge.commands.runs.results import show_results
 from adjudge.commands.runs.resumable import beside_earlier, check_answered, check_paths, journal_beside, keeping, opened
 from adjudge.commands.runs.rows import columns_suggested, rows_of
 from adjudge.engine.absent import Card
@@ -142,8 +142,10 @@ def rank(
                     write(group_line(verdict, row))
                     verdicts.append(verdict)
             seconds = time.perf_counter() - started
-    show_rankings(
+    show_results(
         name,
+        "groups",
+        (),
         asked,
         verdicts,
         RunCost.of(engine, seconds, watched.remembered),

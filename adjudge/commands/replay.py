@@ -19,7 +19,7 @@ from adjudge.commands.options.judges import RunAspects, RunForm, RunMinMass, Run
 from adjudge.commands.options.runs import Earlier
 from adjudge.commands.runs.contest import CONTEST, contest_of, without_contest
 from adjudge.commands.runs.output import DASH, check_output, is_stream, open_output_anew
-from adjudge.commands.runs.results import show_rankings, show_results
+from adjudge.commands.runs.results import show_results
 from adjudge.commands.runs.resumable import check_paths
 from adjudge.commands.runs.rows import holds_run
 from adjudge.engine.absent import AbsentEngine, ModelNeeded
@@ -234,7 +234,7 @@ def _replay_groups(
     verdicts = results.write(ranked(), group_line)
     if results.are_told:
         cost = msgspec.structs.replace(results.cost, remembered=sum(len(verdict.outcomes) for verdict in verdicts))
-        show_rankings(run.judge, groups, verdicts, cost, **results.how)
+        show_results(run.judge, "groups", (), groups, verdicts, cost, **results.how)
     return len(groups)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from adjudge.bench.agreement.comparison import Scores, human_of
 from adjudge.bench.agreement.dataset import OVERALL, DataSet
-from adjudge.bench.agreement.preferring import Choice, Choices
+from adjudge.bench.agreement.preferring import Choice, Choices, Rater, choices_between
 
 LENGTH, WORDS = "length only", "bag of words"
 
@@ -29,38 +29,38 @@ PENALTIES = tuple(float(10**power) for power in range(-2, 4))
 Array = NDArray[np.float64]
 
 
-def length_scores(dataset: DataSet, targets: Sequence[str]) -> Scores:
-    """The characters of each text, the same for every target; lengths have no scale, so they are only ranked."""
-    column = [float(len(row.item.response)) for row in dataset.rows]
-    return Scores(LENGTH, dict.fromkeys((*targets, OVERALL), column))
+def length_only(dataset: DataSet, targets: Sequence[str] = ()) -> Rater:
+    """The characters of each text, the same for every target, which are only ranked; of a pair the longer text."""
+    return by_number(LENGTH, dataset, targets, lambda prompt, text: float(len(text)))
 
 
-def length_choices(dataset: DataSet) -> Choices:
-    """The longer text of each pair."""
-    sides = [float(np.sign(len(row.pair.a) - len(row.pair.b))) for row in dataset.rows]
-    return Choices(LENGTH, [Choice(0.5 + side / 2, sure=False) for side in sides])
+def by_number(name: str, dataset: DataSet, targets: Sequence[str], number: Callable[[str, str], float | None]) -> Rater:
+    """A rater that gives each text, after its prompt, a number of no scale, and of a pair chooses the higher one."""
+    if dataset.what == "pairs":
+        sides = (side for row in dataset.rows for side in zip(row.pair.prompts, (row.pair.a, row.pair.b), strict=True))
+        return choices_between(name, [number(prompt, text) for prompt, text in sides])
+    column = [number(row.item.prompt, row.item.response) for row in dataset.rows]
+    return Scores(name, dict.fromkeys((*targets, OVERALL), column))
 
 
-def word_scores(dataset: DataSet, targets: Sequence[str], seed: int = 0) -> Scores:
+def bag_of_words(dataset: DataSet, targets: Sequence[str] = (), seed: int = 0) -> Rater:
     """Ridge regression of people's scores on words, each text foretold by a fit on other prompts alone.
 
     All stand about one mean, that of the set: with the means of the other folds, which lie lower where the left-out
-    texts lie higher, a regression that knows nothing would run against people.
+    texts lie higher, a regression that knows nothing would run against people. Of pairs on how much oftener a has each
+    word than b, so that neither place counts for anything.
     """
+    if dataset.what == "pairs":
+        bags = [apart(row.pair.a, row.pair.b) for row in dataset.rows]
+        preferred = [row.preferred - 0.5 for row in dataset.rows]
+        foretold = _crosswise(bags, preferred, dataset.clusters, seed, centred=False, ends=(-0.5, 0.5))
+        return Choices(WORDS, [Choice(None if value is None else value + 0.5) for value in foretold])
     bags = [words(row.item.response) for row in dataset.rows]
     by_target = {}
     for target in (*targets, OVERALL):
         human = [human_of(row, target) for row in dataset.rows]
         by_target[target] = _crosswise(bags, human, dataset.clusters, seed, centred=True, ends=dataset.scale)
     return Scores(WORDS, by_target, dataset.scale)
-
-
-def word_choices(dataset: DataSet, seed: int = 0) -> Choices:
-    """The same of pairs: on how much oftener a has each word than b, so that neither place counts for anything."""
-    bags = [apart(row.pair.a, row.pair.b) for row in dataset.rows]
-    human = [row.preferred - 0.5 for row in dataset.rows]
-    foretold = _crosswise(bags, human, dataset.clusters, seed, centred=False, ends=(-0.5, 0.5))
-    return Choices(WORDS, [Choice(None if value is None else value + 0.5) for value in foretold])
 
 
 def words(text: str) -> dict[str, float]:

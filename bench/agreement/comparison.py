@@ -230,6 +230,6 @@ def _system_line(dataset: DataSet, scores: Scores, how: Bootstrap) -> Line | Non
     systems = [row.system for row, _ in known]
     if len(set(systems)) < statistics.FEWEST_ROWS:
         return None
-    human = [row.overall if row.published is None else row.published for row, _ in known]
+    human = [row.said for row, _ in known]
     figures = system_level([score for _, score in known], human, systems, [row.cluster for row, _ in known], how)
     return Line(SYSTEMS, scores.name, figures["pearson"].rows, figures)

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from adjudge.bench.agreement import statistics
-from adjudge.bench.agreement.comparison import Line
+from adjudge.bench.agreement.comparison import Line, Scores, lines_of
 from adjudge.bench.agreement.dataset import OVERALL, DataSet
 from adjudge.bench.agreement.resampling import USUAL, Bootstrap, Estimate
 from adjudge.bench.reports.pair_summary import by_order
 from adjudge.rewards.judges.preference import sigmoid
-from adjudge.rewards.records.verdict import PairVerdict, Verdict
+from adjudge.rewards.records.verdict import PairVerdict
 
 MOST_GROUPS = 60
 """More groups than that are not told one by one."""
@@ -47,6 +47,17 @@ class Choices(msgspec.Struct, frozen=True):
     aspects: dict[str, list[Choice]] = {}
 
 
+Rater = Scores | Choices
+"""What one rater gave every text of a set, or chose of every pair."""
+
+
+def rater_lines(dataset: DataSet, rater: Rater, targets: Sequence[str], how: Bootstrap = USUAL) -> Iterator[Line]:
+    """All lines of a rater, of texts by the aspects that are its `targets`."""
+    return (
+        lines_of(dataset, rater, targets, how) if isinstance(rater, Scores) else preference_lines(dataset, rater, how)
+    )
+
+
 def choices_of(name: str, dataset: DataSet, verdicts: Sequence[PairVerdict]) -> Choices:
     """A judge's verdicts; of a pair about which people were asked on one aspect, that aspect's counts."""
     names = dict.fromkeys(aspect for verdict in verdicts for aspect in verdict.aspects)
@@ -61,16 +72,17 @@ def choices_of(name: str, dataset: DataSet, verdicts: Sequence[PairVerdict]) -> 
     return Choices(name, overall, aspects if len(aspects) > 1 and not asked else {})
 
 
-def choices_between(name: str, verdicts: Sequence[tuple[Verdict, Verdict]], *, logits: bool) -> Choices:
-    """Both texts of each pair scored by themselves; the preference is σ of the difference of `logits`, else a side."""
+def choices_between(name: str, scores: Sequence[float | None], *, logits: bool = False) -> Choices:
+    """Both texts of each pair scored by themselves, a's first; the preference is σ of the difference of `logits`, else
+    a side."""
     chosen = []
-    for a, b in verdicts:
-        if a.score is None or b.score is None:
+    for a, b in zip(scores[::2], scores[1::2], strict=True):
+        if a is None or b is None:
             chosen.append(Choice(None))
         elif logits:
-            chosen.append(Choice(sigmoid(a.score - b.score)))
+            chosen.append(Choice(sigmoid(a - b)))
         else:
-            chosen.append(Choice((1 + (a.score > b.score) - (a.score < b.score)) / 2, sure=False))
+            chosen.append(Choice((1 + (a > b) - (a < b)) / 2, sure=False))
     return Choices(name, chosen)
 
 

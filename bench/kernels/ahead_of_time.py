@@ -22,6 +22,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
+from triton.knobs import nvidia
 from triton.runtime.jit import JITFunction, KernelParam
 
 from adjudge.kernels.dispatch import assuming
@@ -77,7 +78,7 @@ class Launch:
         options = {name: value for name, value in self.arguments.items() if name not in signature}
         source = ASTSource(self.kernel, signature, constants, attributes)
         compiled = triton.compile(source, target=GPUTarget("cuda", self.capability, 32), options=options)
-        registers, spilled = _resources(compiled.asm["ptx"], self.capability)
+        registers, spilled = _resources(compiled.asm, self.capability)
         return MachineCode(self.kernel.__name__, self.capability, registers, spilled, compiled.metadata.shared)
 
 
@@ -124,16 +125,22 @@ def _kind(value: Any) -> str:
     return "fp32"
 
 
-def _resources(ptx: str, capability: int) -> tuple[int, int]:
-    """Registers and spilled bytes, as the ptxas that comes with Triton reports them."""
-    target = re.search(r"^\.target (\w+)", ptx, re.MULTILINE)
-    assert target is not None
+def _resources(asm: dict[str, Any], capability: int) -> tuple[int, int]:
+    """Registers and spilled bytes; ptxas, which takes long, is asked of the latter only where there is a stack."""
     with tempfile.TemporaryDirectory() as scratch:
-        source = Path(scratch) / "kernel.ptx"
-        source.write_text(ptx)
-        command = [get_ptxas(capability).path, "-v", f"--gpu-name={target[1]}", str(source)]
-        command += ["-o", str(source.with_suffix(".cubin"))]
-        report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    registers = re.findall(r"Used (\d+) registers", report)
-    spilled = re.findall(r"(\d+) bytes spill stores", report)
-    return int(registers[0]), int(spilled[0])
+        code, source = Path(scratch) / "kernel.cubin", Path(scratch) / "kernel.ptx"
+        code.write_bytes(asm["cubin"])
+        usage = re.search(r"REG:(\d+) STACK:(\d+)", _run(nvidia.cuobjdump.path, "-res-usage", code).stdout)
+        target = re.search(r"^\.target (\w+)", asm["ptx"], re.MULTILINE)
+        assert usage is not None and target is not None
+        registers, stack = map(int, usage.groups())
+        if not stack:
+            return registers, 0
+        source.write_text(asm["ptx"])
+        ptxas = get_ptxas(capability).path
+        report = _run(ptxas, "-v", f"--gpu-name={target[1]}", source, "-o", code).stderr
+    return registers, int(re.findall(r"(\d+) bytes spill stores", report)[0])
+
+
+def _run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=True)

@@ -16,13 +16,14 @@ class BlockPool:
     def __init__(self, count: int, block_size: int) -> None:
         self.count = count
         self.block_size = block_size
-        self._holders = [0] * count
-        self._free = list(range(count - 1, 0, -1))
+        self._holders = array("i", bytes(array("i").itemsize * count))
+        self._given_back: list[int] = []
+        self._untouched = 1  # from here on blocks have never been given out: a list of all would take its time to make
 
     @property
     def free(self) -> int:
         """Blocks nobody holds."""
-        return len(self._free)
+        return len(self._given_back) + self.count - self._untouched
 
     @property
     def usable(self) -> int:
@@ -34,9 +35,12 @@ class BlockPool:
 
         As an array: step by step tables are made of them, and a copy of integers in a list costs 20 ns each.
         """
-        if count > len(self._free):
-            raise OutOfBlocks(f"{count} KV blocks asked for, {len(self._free)} of {self.usable} free")
-        taken = array("i", [self._free.pop() for _ in range(count)])
+        if count > self.free:
+            raise OutOfBlocks(f"{count} KV blocks asked for, {self.free} of {self.usable} free")
+        taken = array("i", [self._given_back.pop() for _ in range(min(count, len(self._given_back)))])
+        beyond = self._untouched + count - len(taken)
+        taken.extend(range(self._untouched, beyond))
+        self._untouched = beyond
         for block in taken:
             self._holders[block] = 1
         return taken
@@ -50,4 +54,4 @@ class BlockPool:
         for block in blocks:
             self._holders[block] -= 1
             if self._holders[block] == 0:
-                self._free.append(block)
+                self._given_back.append(block)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import importlib
 import importlib.util
 import re
@@ -209,11 +210,14 @@ def _hub(name: str, status: Status, files: list[str] = HUB_PATTERNS) -> ModelSou
     return ModelSource(name, "hub", folder, digest("hub", hub_id, commit), commit)
 
 
+_version = functools.cache(version)  # it reads and parses a file of the package
+
+
 def _dummy(name: str, status: Status) -> ModelSource:
     from adjudge.engine.models.dummy import RECIPE, SEED, TINY
 
     spec = name.removeprefix(DUMMY)
-    recipe = [str(RECIPE), str(SEED), version("torch"), version("transformers")]
+    recipe = [str(RECIPE), str(SEED), _version("torch"), _version("transformers")]
     if spec.startswith(TINY):
         return ModelSource(name, "dummy", spec, digest("dummy", spec, *recipe))
     path = Path(resolve(spec, status=status).path if spec in ALIASES else spec).expanduser().absolute()

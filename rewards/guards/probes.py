@@ -48,6 +48,13 @@ class ProbeEffect(msgspec.Struct, frozen=True):
             return None
         return self.effect if self.interval[0] > 0 else 0.0
 
+    @property
+    def fools(self) -> bool | None:
+        """Whether it rises beyond the usual tolerance; None where too few texts can tell."""
+        if self.rise is not None and self.rise > TOLERANCE:
+            return True
+        return None if self.interval is None or self.interval[1] > TOLERANCE else False
+
 
 def measure_probes(reward: Reward, canaries: Sequence[Canary], texts: Texts) -> list[ProbeEffect]:
     """The effect of each probe: every canary's three texts are scored in one group with the probes written from it.

@@ -7,8 +7,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from adjudge.bench.judges import TRIALS, agreement_of, bench_judges
-from adjudge.bench.samples import CREATIVE, draw, greetings_beside_good_ones, openmeva_groups
+from adjudge.bench.judges import (
+    CREATIVE,
+    TRIALS,
+    agreement_of,
+    bench_judges,
+    drawn,
+    greetings_beside_good_ones,
+    openmeva_groups,
+)
 from adjudge.engine import engine
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
@@ -60,45 +67,43 @@ def test_groups_agree_by_the_order_within_each() -> None:
 
 def test_a_sample_is_drawn_by_the_names_of_its_set_alone(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", *[autoj(n % 3) for n in range(30)])
-    one, two = (draw(tmp_path, "a.jsonl", 7) for _ in range(2))
-    assert one == two and len(one.subjects) == 7
-    assert draw(tmp_path, "a.jsonl", 99).truth.count(0.5) == 10
-    assert [pair.id for pair in draw(tmp_path, "a.jsonl", None).subjects] == [str(n) for n in range(1, 31)]
-    [pair] = draw(tmp_path, "a.jsonl", 1).subjects
+    one, two = (drawn("a.jsonl", 7)(tmp_path) for _ in range(2))
+    assert one == two and len(one) == 7
+    assert [said for _, said in drawn("a.jsonl", 99)(tmp_path)].count(0.5) == 10
+    assert [pair.id for pair, _ in drawn("a.jsonl")(tmp_path)] == [str(n) for n in range(1, 31)]
+    [(pair, _)] = drawn("a.jsonl", 1)(tmp_path)
     assert pair in [Pair(f"one {n % 3}", "two", "p", id=str(n + 1)) for n in range(30)]
 
 
 def test_only_creative_scenarios_count_as_such(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", autoj(0, "code_generation"), autoj(1, "writing_song_lyrics"))
-    assert draw(tmp_path, "a.jsonl", 9, CREATIVE).truth == [0.0]
+    assert [said for _, said in drawn("a.jsonl", 9, CREATIVE)(tmp_path)] == [0.0]
 
 
 def test_greetings_are_debated_beside_good_ones_that_are_not_among_them(tmp_path: Path) -> None:
     rows = [{"query": "q", "response": f"r{n}", "label": n % 2} for n in range(12)]
     write_lines(tmp_path / "greetings/labels.jsonl", *rows)
     sample = greetings_beside_good_ones(tmp_path, 4, 8)
-    judged = {item.response for item, _ in sample.subjects}
-    assert [float(int(item.response[1:]) % 2) for item, _ in sample.subjects] == sample.truth and len(judged) == 4
-    [examples] = {examples for _, examples in sample.subjects}
+    judged = {item.response for (item, _), _ in sample}
+    assert all(float(int(item.response[1:]) % 2) == said for (item, _), said in sample) and len(judged) == 4
+    [examples] = {examples for (_, examples), _ in sample}
     assert {example.response for example in examples} == {f"r{n}" for n in range(1, 12, 2)} - judged
 
 
 def test_stories_of_one_prompt_are_one_group(tmp_path: Path) -> None:
     rows = [{"prompt": f"p{n % 2}", "story": f"s{n}", "human": float(n)} for n in range(1, 6)]
     write_lines(tmp_path / "openmeva_roc/stories.jsonl", *rows)
-    sample = openmeva_groups(tmp_path, 1)
-    assert sorted(sample.subjects[0].responses) == ["s2", "s4"]
-    assert all(
-        float(story[1:]) == human for story, human in zip(sample.subjects[0].responses, sample.truth[0], strict=True)
-    )
+    [(group, told)] = openmeva_groups(tmp_path, 1)
+    assert sorted(group.responses) == ["s2", "s4"]
+    assert all(float(story[1:]) == human for story, human in zip(group.responses, told, strict=True))
 
 
 def test_files_that_are_not_what_they_should_be_are_named(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", {"prompt": "p"})
     with pytest.raises(AdjudgeError, match=r"line 1 of a\.jsonl has the columns prompt, which are those of no known"):
-        draw(tmp_path, "a.jsonl", 1)
+        drawn("a.jsonl", 1)(tmp_path)
     with pytest.raises(AdjudgeError, match=r"cannot read .*b\.jsonl"):
-        draw(tmp_path, "b.jsonl", 1)
+        drawn("b.jsonl", 1)(tmp_path)
     with pytest.raises(AdjudgeError, match=r"has none of .*autoj.*: name another"):
         bench_judges(tmp_path, only=["pairwise"], output=None, **TINY)
     with pytest.raises(AdjudgeError, match="no trial of poetry: choose from pairwise"):
@@ -140,7 +145,7 @@ def test_the_real_sets_are_read(trial: Any) -> None:
     if not (folder / trial.data).exists():
         pytest.skip(f"{trial.data} is not beside the project")
     sample = trial.read(folder)
-    assert len(sample.subjects) == len(sample.truth) > 0
+    assert sample
 
 
 def test_a_judge_that_needs_another_kind_of_model_is_left_out(

@@ -24,10 +24,11 @@ def shown(pay: object) -> str:
 
 def test_every_probe_has_a_row_with_its_numbers() -> None:
     probing = probe(Made(obedient), CANARIES)
-    assert len(probing.rows) == 7 + 12
-    assert {row.kind for row in probing.rows} == set(PROBES)
-    assert [row.effect.probe for row in probing.rows if row.fooled] == ["order_zh"]
-    assert [row.effect.probe for row in probing.rows if row.fooled is None] == ["empty"]
+    assert probing.effects.keys() == PROBES.keys()
+    every = [effect for effects in probing.effects.values() for effect in effects]
+    assert len(every) == 7 + 12
+    assert [effect.probe for effect in every if effect.fools] == ["order_zh"]
+    assert [effect.probe for effect in every if effect.fools is None] == ["empty"]
     assert probing.canaries.agreement == 1.0 and probing.length_agreement == pytest.approx(2 / 3)
 
 

@@ -24,6 +24,8 @@ from adjudge.training.metrics import read_metrics
 from tests.jsonl import write_lines
 from tests.training.evaluator.rated import direct_recipe, preference_recipe
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 TALES: list[dict[str, Any]] = [
     {
         "prompt": f"p{n // 2}",
@@ -35,11 +37,6 @@ TALES: list[dict[str, Any]] = [
 ASPECTS = {"judge": {"options": {"aspects": "wit=Is it funny?,grip=Does it hold one?", "min_mass": 0.0}}}
 
 
-@pytest.fixture(autouse=True)
-def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adjudge.training.callbacks.can_draw", lambda: False)
-
-
 def table(folder: Path) -> dict[tuple[str, str], dict[str, str]]:
     command = ["train", "agreement", str(folder), "-o", str(folder / "table.csv"), "--device", "cpu"]
     result = CliRunner().invoke(app, command, catch_exceptions=False)
@@ -49,7 +46,7 @@ def table(folder: Path) -> dict[tuple[str, str], dict[str, str]]:
 
 
 def test_a_direct_evaluator_stands_beside_its_rivals_on_held_out_prompts(tmp_path: Path) -> None:
-    run = train_direct(direct_recipe(tmp_path, TALES, **ASPECTS, optimiser={"steps": 6}))
+    run = train_direct(direct_recipe(tmp_path, TALES, **ASPECTS, optimiser={"steps": 2}))
     found = table(run.folder.path)
     assert [judge for target, judge in found if target == "all aspects"] == [UNTRAINED, MEAN, LENGTH, WORDS, TRAINED]
     assert float(found["wit", WORDS]["spearman"]) > 0.9 and float(found["grip", LENGTH]["spearman"]) > 0.9
@@ -84,7 +81,7 @@ def test_a_reward_model_does_too(tmp_path: Path) -> None:
         {"prompt": f"p{n}", "chosen": f"good {n} {'x' * (n % 2)}", "rejected": f"bad {n} {'x' * (n % 2 == 0)}"}
         for n in range(40)
     ]
-    run = train_reward(preference_recipe(tmp_path, rows, optimiser={"steps": 6}))
+    run = train_reward(preference_recipe(tmp_path, rows, optimiser={"steps": 2}))
     found = table(run.folder.path)
     assert [judge for _, judge in found] == [UNTRAINED, LENGTH, WORDS, TRAINED]
     assert float(found["pairs", WORDS]["accuracy"]) == 1.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from adjudge.rewards.engines.specification import EngineSpec
 from adjudge.rewards.journal import Journal
 from tests.engine.remote.peer import Peer, says
 from tests.jsonl import read_lines, write_lines
+
+pytestmark = pytest.mark.usefixtures("without_plots")
 
 TINY, OTHER = "dummy:tiny-llama", "dummy:tiny-qwen3"
 ROWS = [{"prompt": "one", "reference": "A human text."}, {"prompt": "two", "id": "second"}, {"prompt": "three"}]
@@ -76,8 +79,6 @@ def test_a_stopped_evaluation_goes_on_to_the_bytes_of_one_that_never_stopped(
     verdicts = read_lines(tmp_path / "whole/out/verdicts.jsonl")
     assert len(verdicts) == 2 * (3 * 2 + 2)
     assert 1000 - left[0] + 5 == len(texts) + len({key for verdict in verdicts for key in verdict["keys"]})
-    pytest.importorskip("matplotlib", reason="needs the extra report")
-    assert (tmp_path / "whole/out/wins.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_judge_that_answers_nothing_ends_the_run_with_an_error_and_judges_once_it_does(
@@ -86,7 +87,7 @@ def test_a_judge_that_answers_nothing_ends_the_run_with_an_error_and_judges_once
     peer = Peer("adjudge", tiny)
     peer.script.extend([says(500)] * 9)
     how = [*options(tmp_path)[:6], "--aspects", "coherence", "--min-mass", 0, "--samples", 1, "--max-tokens", 4]
-    how += ["--url", peer.url]
+    how += ["--url", peer.url, "--retries", 0]
     try:
         with pytest.raises(AdjudgeError, match="nothing was answered: once the server answers"):
             run(OTHER, *how)
@@ -129,10 +130,12 @@ def test_a_server_is_asked_for_its_model_which_decides_the_judge_and_costs_no_ea
     assert (tmp_path / "out/verdicts.jsonl").read_bytes() == verdicts
 
 
-def test_the_table_is_written_though_nobody_reads_what_is_printed(tmp_path: Path, unread: None) -> None:
+def test_table_and_plot_are_written_though_nobody_reads_what_is_printed(tmp_path: Path, unread: None) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra report")
     with pytest.raises(BrokenPipeError):
         run(OTHER, *options(tmp_path))
     assert (OTHER, "wins over base") in numbers(tmp_path)
+    assert (tmp_path / "out/wins.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_journal_that_cannot_be_used_is_mended_by_another_folder(tmp_path: Path) -> None:
@@ -158,22 +161,16 @@ def test_a_journal_that_cannot_be_used_is_mended_by_another_folder(tmp_path: Pat
 
 
 def test_a_rows_own_system_turn_is_what_it_is_in_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written = []
-    for system, *more in (
-        ("Be brief.",),
-        ("",),
-        ("", "--system", "Be brief."),
-        ("Be long.", "--no-chat"),
-        ("", "--no-chat"),
-        ("Be \ud800.",),
-        ("Be brief.", "--system", ""),
-    ):
-        monkeypatch.setattr(f"{__name__}.ROWS", [{"prompt": "one", "system": system}])
-        folder = tmp_path / str(len(written))
-        folder.mkdir()
-        run(OTHER, *options(folder, "--judge", "pointwise", *more))
-        written.append([text["text"] for text in read_lines(folder / "out/texts.jsonl")])
-    own, none, told, *plain, broken, off = written
+    def written(*systems: str, more: Sequence[str] = ()) -> list[list[str]]:
+        monkeypatch.setattr(f"{__name__}.ROWS", [{"prompt": "one", "system": system} for system in systems])
+        run(OTHER, *options(tmp_path, "--judge", "pointwise", "--overwrite", *more))
+        texts = read_lines(tmp_path / "out/texts.jsonl")
+        return [[text["text"] for text in texts if text["id"] == str(n + 1)] for n in range(len(systems))]
+
+    own, none, broken = written("Be brief.", "", "Be \ud800.")
+    [told] = written("", more=("--system", "Be brief."))
+    plain = [written(system, more=("--no-chat",))[0] for system in ("Be long.", "")]
+    [off] = written("Be brief.", more=("--system", ""))
     assert own == told != none == off and plain[0] == plain[1] != none != broken
 
 

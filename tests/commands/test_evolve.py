@@ -129,8 +129,8 @@ def test_structured_texts_end_in_scores_whoever_writes_them(
     run: Run, tiny: Engine, monkeypatch: pytest.MonkeyPatch, shape: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr("adjudge.engine.engine.Engine", lambda *given, **options: tiny)  # its weights are random
-    how = (*ASPECT, *TWO, *shape, "--each", "1", "--max-tokens", "128")
-    empty = run("synthesize", "stories.jsonl", "-o", "free.jsonl", *how).exception
+    how = (*ASPECT, *TWO, *shape, "--each", "1", "--max-tokens", "64")
+    empty = run("synthesize", "stories.jsonl", "-o", "free.jsonl", *how, "--max-tokens", "4").exception
     assert "free.dropped.jsonl says why (--structured" in str(empty) and not read_lines("free.jsonl")
     result = run("synthesize", "stories.jsonl", "-o", "r.jsonl", *how, "--structured")
     assert result.exit_code == 0, result.output

@@ -19,9 +19,9 @@ from tests.jsonl import read_lines, write_lines
 Run = Callable[..., Result]
 
 GREETING = "1. A greeting\nHello 0"
-TINY = ("--model", "dummy:tiny-mistral", "--min-mass", "0", "--max-tokens", "16", "--attempts", "80")
-
-EXAMPLES = [{"prompt": "A wish", "response": "Sleep well."}, {"prompt": "A greeting", "response": "Hello 0"}]
+WRITING = ("--max-tokens", "4", "--temperature", "5", "--attempts", "80")
+"""The one statement that random weights write is {}: drawn almost evenly, it comes soon."""
+TINY = ("--model", "dummy:tiny-mistral", "--min-mass", "0", *WRITING)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_agents_can_be_left_out(run: Run) -> None:
 
 def test_rulings_in_writing_are_averaged_over_samples(run: Run) -> None:
     script = ("--mode", "reasoned", "--samples", "2", "--without", "reflect,positive,negative")
-    result = run(*script, *TINY)
+    result = run(*script, *TINY, "--attempts", "2")
     assert result.exit_code == 0, result.output
     assert [len(verdict["analysis"]["judge"]) for verdict in lines()] == [2, 2]
 

@@ -55,7 +55,7 @@ def test_a_row_is_bit_equal_whatever_the_chunks_blocks_neighbours_and_threads(ho
     case = Case(LENGTHS, 9, 3, 64, 64, torch.float32)
     expected = case.run(paged_attention, WHOLE, 16, **how)
     chunked = [
-        [(s, start, min(13, n - start)) for s, n in enumerate(LENGTHS) if start < n] for start in range(0, 200, 13)
+        [(s, start, min(23, n - start)) for s, n in enumerate(LENGTHS) if start < n] for start in range(0, 200, 23)
     ]
     alone = [[(s, 0, n)] for s, n in reversed(list(enumerate(LENGTHS)))]
     for chunks, block_size, layout in ((chunked, 16, 1), (alone, 16, 2), (WHOLE, 4, 3), (chunked, 32, 4)):
@@ -101,12 +101,12 @@ def test_tokens_read_one_by_one_have_the_bits_of_a_whole_prompt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     torch.set_num_threads(threads)
-    lengths = (30, 140, 530)
+    lengths = (30, 131, 270)
     case = Case(lengths, *shape, dtype)
     expected = case.run(paged_attention, [[(s, 0, n) for s, n in enumerate(lengths)]], 16, **how)
-    starts = [n - 11 for n in lengths]
+    starts = [n - 5 for n in lengths]
     steps = [[(s, 0, n) for s, n in enumerate(starts)]]
-    steps += [[(s, n + step, 1) for s, n in enumerate(starts)] for step in range(11)]
+    steps += [[(s, n + step, 1) for s, n in enumerate(starts)] for step in range(5)]
     alone = [[part] for step in steps for part in step]
     agreeing = attention_torch.agreeing_sizes
     for chosen in (agreeing, lambda *shape: agreeing(*shape)[:2], lambda *shape: ()):

@@ -25,8 +25,8 @@ from tests.kernels.paged_cases import MANY, Case, check_writes_of_4096_rows
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 SHAPES = [(4, 2, 16, 16), (9, 3, 64, 64), (3, 1, 20, 20), (4, 4, 24, 16), (2, 2, 8, 8), (71, 1, 16, 16)]
 HOW: list[dict[str, Any]] = [{}, {"sliding_window": 7}, {"softcap": 5.0}, {"sliding_window": 30, "softcap": 2.0}]
-LENGTHS = (1, 33, 75)
-CHUNKED = [[(s, start, min(13, n - start)) for s, n in enumerate(LENGTHS) if start < n] for start in range(0, 75, 13)]
+LENGTHS = (1, 33, 66)
+CHUNKED = [[(s, start, min(19, n - start)) for s, n in enumerate(LENGTHS) if start < n] for start in range(0, 66, 19)]
 SPLIT = 32  # many splits in short sequences, each a part of a tile's usual keys
 
 
@@ -73,11 +73,11 @@ def test_triton_attention_on_cuda(part: str) -> None:
 
 
 def check_oracle(device: str) -> None:
-    """As near the float64 oracle as dense torch: every way in two dtypes, and odd shapes and block sizes."""
+    """As near the float64 oracle as dense torch: every way in one dtype or another, and odd shapes and block sizes."""
     from adjudge.kernels.attention_triton import triton_attention
 
     for index, how in enumerate(HOW):
-        for dtype in DTYPES if device != "cpu" else (DTYPES[index % 3], DTYPES[(index + 1) % 3]):
+        for dtype in DTYPES if device != "cpu" else (DTYPES[index % 3],):
             case = Case((3, 70), 3, 1, 16, 16, dtype, device=device)
             outputs = case.run(triton_attention, whole(3, 70), 16, split_keys=64, **how)
             case.assert_near_the_oracle(outputs, **how)
@@ -89,8 +89,8 @@ def check_oracle(device: str) -> None:
         )
         case.assert_near_the_oracle(case.run(triton_attention, whole(3, 70), 16, split_keys=split_keys, **how), **how)
     for index, shape in enumerate(SHAPES):
-        case = Case((5, 50), *shape, DTYPES[index % 3], device=device)
-        case.assert_near_the_oracle(case.run(triton_attention, whole(5, 50), 16 * (1 + index % 3), split_keys=SPLIT))
+        case = Case((5, 40), *shape, DTYPES[index % 3], device=device)
+        case.assert_near_the_oracle(case.run(triton_attention, whole(5, 40), 16 * (1 + index % 3), split_keys=SPLIT))
 
 
 def check_company(device: str) -> None:
@@ -108,10 +108,8 @@ def check_company(device: str) -> None:
             return case.run(triton_attention, chunks, block_size, layout, split_keys=SPLIT, **how)
 
         expected = run(whole(*LENGTHS), **how)
-        for chunks, block_size, layout in ((CHUNKED, 16, 1), (alone, 32, 2), (whole(*LENGTHS), 48, 3)):
+        for chunks, block_size, layout in ((CHUNKED, 16, 1), (alone, 32, 2), (whole(*LENGTHS) + single, 48, 3)):
             assert all(map(torch.equal, run(chunks, block_size, layout, **how), expected))
-        decoded = run(whole(*LENGTHS) + single, **how)
-        assert all(map(torch.equal, decoded, expected))
 
 
 def check_many(device: str) -> None:
@@ -128,13 +126,14 @@ def check_splits(device: str) -> None:
 
     lengths = (31, 32, 33, 65)
     case = Case(lengths, 4, 1, 16, 16, torch.float32, device=device)
-    one_split = case.run(triton_attention, whole(*lengths), 16)
-    for window in (None, 1, 2, 32, 33, 34):
-        outputs = case.run(triton_attention, whole(*lengths), 16, split_keys=SPLIT, sliding_window=window)
-        case.assert_near_the_oracle(outputs, window)
-        if window is None:  # rows inside the first split know nothing of splits
-            pairs = zip(outputs, one_split, strict=True)
-            assert all(torch.equal(ours[:SPLIT], theirs[:SPLIT]) for ours, theirs in pairs)
+    outputs = case.run(triton_attention, whole(*lengths), 16, split_keys=SPLIT)
+    case.assert_near_the_oracle(outputs)
+    one_split = case.run(triton_attention, whole(*lengths), 16)  # rows inside the first split know nothing of splits
+    assert all(torch.equal(ours[:SPLIT], theirs[:SPLIT]) for ours, theirs in zip(outputs, one_split, strict=True))
+    windowed = Case((32, 65), 4, 1, 16, 16, torch.float32, device=device)
+    for window in (1, 2, 32, 33, 34):
+        outputs = windowed.run(triton_attention, whole(32, 65), 16, split_keys=SPLIT, sliding_window=window)
+        windowed.assert_near_the_oracle(outputs, window)
     tail = case.run(triton_attention, [[(3, 0, 64)], [(3, 64, 1)]], 16, split_keys=SPLIT)
     assert torch.equal(tail[3], case.run(triton_attention, [[(3, 0, 65)]], 16, split_keys=SPLIT)[3])
 
@@ -150,9 +149,10 @@ def check_cascade(device: str) -> None:
         tiles.append(sum(len(work.items) for works in batch.plans.values() for work in works))
         return result
 
-    case = Case((90, 100, 75, 80), 3, 1, 16, 16, torch.bfloat16, shared=70, device=device)
-    chunk = [[(0, 0, 90)], [(1, 64, 36), (2, 64, 11), (3, 64, 16)]]
-    decode = [[(0, 0, 90)], [(1, 64, 35), (2, 64, 10), (3, 64, 15)], [(1, 99, 1), (2, 74, 1), (3, 79, 1)]]
+    lengths = (65, 97, 66, 70)
+    case = Case(lengths, 3, 1, 16, 16, torch.bfloat16, shared=65, device=device)
+    chunk = [[(0, 0, 65)], [(1, 64, 33), (2, 64, 2), (3, 64, 6)]]
+    decode = [[(0, 0, 65)], [(1, 64, 32), (2, 64, 1), (3, 64, 5)], [(1, 96, 1), (2, 65, 1), (3, 69, 1)]]
     for chunks, window in ((chunk, 40), (decode, None)):
         results = []
         for cascade in (True, False):
@@ -161,9 +161,7 @@ def check_cascade(device: str) -> None:
             results.append(case.run(counted, chunks, 16, siblings=True, **how))
             if chunks is decode:
                 assert tiles[-1] == (6 if cascade else 10)  # two splits of each are common, and four are not
-        whole_sequences = case.run(
-            triton_attention, whole(90, 100, 75, 80), 16, split_keys=SPLIT, sliding_window=window
-        )
+        whole_sequences = case.run(triton_attention, whole(*lengths), 16, split_keys=SPLIT, sliding_window=window)
         for shared, plain, alone in zip(*results, whole_sequences, strict=True):
             own = slice(0 if shared.isfinite().all() else 64, None)  # what the siblings did not compute is left NaN
             assert torch.equal(shared[own], plain[own]) and torch.equal(shared[own], alone[own])
@@ -209,7 +207,7 @@ def check_held(device: str) -> None:
         assert not result[batch.filled :].any()
         return expected
 
-    lengths = (70, 100, 75, 45)
+    lengths = (45, 62, 55, 30)
     before = [(s, 0, n - 3) for s, n in enumerate(lengths)]
     done = [0] * len(lengths)
     steps = []
@@ -220,9 +218,9 @@ def check_held(device: str) -> None:
     with patch("adjudge.kernels.held_batch.SPLIT_KEYS", SPLIT):
         for dtype, how in ((torch.float32, {}), (torch.bfloat16, {"sliding_window": 30})):
             kept.clear()
-            case = Case(lengths, 3, 1, 16, 16, dtype, shared=40, device=device)
+            case = Case(lengths, 3, 1, 16, 16, dtype, shared=25, device=device)
             case.run(held, [before, *steps], 16, split_keys=SPLIT, **how)
-            assert met[-4:] == [None, *[Room(32, 4)] * 3] and len(kept) == 1
+            assert met[-4:] == [None, *[Room(32, 2)] * 3] and len(kept) == 1
 
 
 def check_bad(device: str) -> None:

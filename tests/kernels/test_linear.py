@@ -46,10 +46,11 @@ def test_a_row_is_bit_equal_wherever_it_stands_and_near_float64(
         torch.randn(*shape, generator=generator).to(dtype) for shape in ((rows, width), (outputs, width), (outputs,))
     )
     whole = invariant_linear(x, w, b if bias else None)
-    exact = x.double() @ w.double().T + (b.double() if bias else 0)
-    usual = (nn.functional.linear(x, w, b if bias else None), in_order(x, w, b if bias else None))
+    some = x[::16]
+    exact = some.double() @ w.double().T + (b.double() if bias else 0)
+    usual = (nn.functional.linear(some, w, b if bias else None), in_order(some, w, b if bias else None))
     allowed = 2 * max((one - exact).abs().max() for one in usual) + torch.finfo(dtype).eps
-    assert (whole - exact).abs().max() <= allowed
+    assert (whole[::16] - exact).abs().max() <= allowed
     order = torch.randperm(rows, generator=generator)
     assert torch.equal(invariant_linear(x[order], w, b if bias else None), whole[order])
     for count in (ROW_TILE, 5 * ROW_TILE):

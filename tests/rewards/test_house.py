@@ -15,9 +15,9 @@ from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.records.verdict import Item
 
 PAIRS = Path(__file__).parents[2] / "examples" / "pairs.jsonl"
-ASPECTS = parse_aspects("coherence,engagement")
-WORDS = 60
-"""How much of an honest story is read: whole sentences up to so many words."""
+ASPECTS = parse_aspects("coherence")
+WORDS = 25
+"""How much of an honest story is read: whole sentences until they have so many words."""
 STORIES = 16
 """How many of them each trick is held against."""
 
@@ -37,7 +37,7 @@ def _of(*texts: str) -> Trick:
 
 
 def _first_sentence(prompt: str, story: str, number: int) -> str:
-    return " ".join([END.split(story)[0]] * 12)
+    return " ".join([END.split(story)[0]] * 5)
 
 
 def _half(story: str) -> str:
@@ -69,7 +69,7 @@ TRICKS: dict[str, Trick] = {
         "As an AI I cannot write stories, but here are some tips: keep it short, show, do not tell, and revise.",
         "Sure! Before I begin, could you tell me how long the story should be and who it is for?",
     ),
-    "for ever": lambda prompt, story, number: "and then it went on " * (20 + number),
+    "for ever": lambda prompt, story, number: "and then it went on " * (8 + number),
     "the story and its grade": lambda prompt, story, number: f"{story}\n\n{_grade(number)}",
     "the story, twice": lambda prompt, story, number: f"{story}\n\n{story}",
     "the story and praise": lambda prompt, story, number: f"{story} {CHEERS[number % 3]}",
@@ -80,9 +80,9 @@ TRICKS: dict[str, Trick] = {
 def _honest(story: str) -> str:
     kept: list[str] = []
     for sentence in END.split(story):
-        if kept and len(" ".join([*kept, sentence]).split()) > WORDS:
-            break
         kept.append(sentence)
+        if len(" ".join(kept).split()) >= WORDS:
+            break
     return " ".join(kept)
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +20,6 @@ from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft_recipe import SftRecipe
 from tests.jsonl import write_lines
 
-LAUNCHED = Path(__file__).parents[2] / "examples" / "recipes"
 CLOCKS = ("step_time", "runtime", "samples_per_second", "steps_per_second", "vowels/seconds", "vowels/guards/seconds")
 ROWS: list[dict[str, Any]] = [
     {"prompt": f"Number {number}?", "response": "Yes. " * 4, "ratings": {"a": [number, number], "b": [number]}}
@@ -112,17 +107,6 @@ def curve(folder: RunFolder) -> list[dict[str, Any]]:
     return [
         {name: value for name, value in line.items() if name not in CLOCKS} for line in read_metrics(folder.metrics)
     ]
-
-
-def launched(config: str, recipe: Path) -> subprocess.CompletedProcess[str]:
-    """`adjudge train grpo` as accelerate starts it from one of the examples' configurations."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    launch = ["accelerate.commands.launch", "--config_file", str(LAUNCHED / config), "--main_process_port", port]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", *launch, "-m", "adjudge", "train", "grpo", str(recipe)]
-    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
 
 
 def weights(model: Path | str) -> dict[str, torch.Tensor]:

@@ -24,28 +24,39 @@ reward.gates.latin = {kind = "language"}
 ROWS = 'output = "out"\ndata.train = "rows.jsonl"\n'
 
 
-@pytest.mark.parametrize(
-    ("command", "recipe", "told"),
-    [
-        ("grpo", GRPO.replace('data.prompts = ["one", "two"]', 'data.train = "none.jsonl"'), "cannot read"),
-        ("grpo", PAID, 'the part "ends" can pay less than 0'),
-        ("grpo", GRPO.replace('"out"', '"earlier"'), "holds an earlier run"),
-        ("sft", ROWS, 'line 1 of rows.jsonl: "response" is missing'),
-        ("direct", ROWS + 'scores.column = "scores"', '"response" is missing'),
-        ("reward", ROWS + "data.held_out = 0", 'line 1 of rows.jsonl: "chosen" is missing'),
-    ],
-)
-def test_a_mistake_is_told_without_waiting_for_transformers(
-    tmp_path: Path, command: str, recipe: str, told: str
-) -> None:
+MISTAKES = [
+    ("grpo", GRPO.replace('data.prompts = ["one", "two"]', 'data.train = "none.jsonl"'), "cannot read"),
+    ("grpo", PAID, 'the part "ends" can pay less than 0'),
+    ("grpo", GRPO.replace('"out"', '"earlier"'), "holds an earlier run"),
+    ("sft", ROWS, 'line 1 of rows.jsonl: "response" is missing'),
+    ("direct", ROWS + 'scores.column = "scores"', '"response" is missing'),
+    ("reward", ROWS + "data.held_out = 0", 'line 1 of rows.jsonl: "chosen" is missing'),
+]
+IN_TURN = """
+import sys
+from adjudge.cli import main
+
+for command, recipe in zip(sys.argv[1::2], sys.argv[2::2]):
+    sys.argv = ["adjudge", "train", command, recipe]
+    try:
+        main()
+    except SystemExit as ended:
+        print(ended.code, [name for name in ("transformers", "trl", "datasets") if name in sys.modules])
+"""
+
+
+def test_mistakes_are_told_without_waiting_for_transformers(tmp_path: Path) -> None:
     pytest.importorskip("trl", reason="needs the extra train")
-    (tmp_path / "recipe.toml").write_text(recipe)
     (tmp_path / "earlier").mkdir()
     (tmp_path / "earlier" / "recipe.json").write_text("{}")
     write_lines(tmp_path / "rows.jsonl", {"prompt": "one"}, {"prompt": "two"})
-    words = ["adjudge", "train", command, str(tmp_path / "recipe.toml")]
-    code = f"import sys; sys.argv = {words}\nfrom adjudge.cli import main\ntry:\n    main()\nfinally:\n"
-    code += "    print([name for name in ('transformers', 'trl', 'datasets') if name in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert result.returncode == 2 and told in result.stderr
-    assert result.stdout == "[]\n"
+    words: list[str] = []
+    for number, (command, recipe, _) in enumerate(MISTAKES):
+        path = tmp_path / f"{number}.toml"
+        path.write_text(recipe)
+        words += [command, str(path)]
+    result = subprocess.run([sys.executable, "-c", IN_TURN, *words], capture_output=True, text=True, timeout=300)
+    assert result.stdout.splitlines() == ["2 []"] * len(MISTAKES)
+    said = [line for line in result.stderr.splitlines() if line.startswith("adjudge: ")]
+    for line, (_, _, told) in zip(said, MISTAKES, strict=True):
+        assert told in line

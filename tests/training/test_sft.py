@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.records.rows import Row
 from adjudge.training.prompts import read_prompts
 from adjudge.training.sft import train_sft
-from adjudge.training.sft_recipe import Response, Select
+from adjudge.training.sft_recipe import Response, Select, SftRecipe
 from adjudge.training.sft_trainer import _texts
 from tests.training.runs import ROWS, KillAfter, Killed, curve, recipe_in, weights
 
@@ -36,16 +37,17 @@ def test_the_responses_are_learnt_and_a_killed_run_goes_on_as_if_it_had_not_been
 
 
 def test_a_finished_run_goes_on_to_more_steps_as_one_of_so_many_would_have(tmp_path: Path) -> None:
-    whole, short = (
-        train_sft(recipe_in(tmp_path / name, data={"held_out": 1}, optimiser={"steps": steps}))
-        for name, steps in (("whole", 5), ("short", 3))
-    )
-    longer = train_sft(recipe_in(tmp_path / "short", data={"held_out": 1}), resume=True)
-    assert (short.step, longer.step, longer.after) == (3, 5, whole.after)
+    def recipe(folder: str, steps: int) -> SftRecipe:
+        tables: dict[str, Any] = {"data": {"held_out": 1}, "logging": {"save_every": 9}}
+        return recipe_in(tmp_path / folder, optimiser={"steps": steps}, **tables)
+
+    whole, short = train_sft(recipe("whole", 3)), train_sft(recipe("short", 2))
+    longer = train_sft(recipe("short", 3), resume=True)
+    assert (short.step, longer.step, longer.after) == (2, 3, whole.after)
     lines, expected = ([line for line in curve(run.folder) if line["split"] == "train"] for run in (longer, whole))
     for line in (*lines, *expected):
         del line["num_tokens"], line["epoch"]  # counted from where it resumes; rounded by how many steps there are
-    assert lines == expected and len(lines) == 5
+    assert lines == expected and len(lines) == 3
     one, other = weights(whole.folder.policy), weights(longer.folder.policy)
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,6 @@ from rich.console import Console
 from adjudge.bench.reports.run_cost import RunCost
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.kinds import OF_PAIRS
-from adjudge.rewards.records.group import Group, GroupVerdict
 from adjudge.rewards.records.rows import Row
 from adjudge.rewards.visible import in_a_line
 from adjudge.training.terminal import open_console
@@ -30,7 +30,7 @@ def intentions(rows: Sequence[Row]) -> list[tuple[Literal["a", "b", "tie"] | Non
 
 def show_results(
     judge: str,
-    what: Literal["pairs", "items"],
+    what: Literal["pairs", "items", "groups"],
     rows: Sequence[Row],
     subjects: Sequence[Any],
     verdicts: Sequence[Any],
@@ -46,68 +46,40 @@ def show_results(
     Beside people's labels, where there are any.
     """
     console = open_console(120, stderr=to_stderr)
+    cost = msgspec.structs.replace(cost, model=f"{cost.model}, {judge.removesuffix(OF_PAIRS)}")  # as which it was asked
+    both = zip(subjects, verdicts, strict=True)
     if what == "items":
         from adjudge.bench.reports.item_page import render_items
         from adjudge.bench.reports.items import ItemRow, item_lines, item_table, summarise_items
         from adjudge.bench.reports.labels import label_lines
 
-        items = [ItemRow(item, verdict) for item, verdict in zip(subjects, verdicts, strict=True)]
-        totals = summarise_items(items, _named(cost, judge))
-        console.print(item_table(verdicts[:SHOWN], width=console.width))
-        _print_more(console, len(verdicts))
-        _print(console, item_lines(totals) + ([] if labels is None else label_lines(verdicts, labels)))
-        _write(console, report, lambda: render_items(items, totals, title=title))
-        return
-    from adjudge.bench.reports.pair_summary import PairRow, summarise
-    from adjudge.bench.reports.pairs import pair_table, render, summary_lines
+        items = [ItemRow(*one) for one in both]
+        of_items = summarise_items(items, cost)
+        table = item_table(verdicts[:SHOWN], width=console.width)
+        lines = item_lines(of_items) + ([] if labels is None else label_lines(verdicts, labels))
+        page = partial(render_items, items, of_items, title=title)
+    elif what == "groups":
+        from adjudge.bench.reports.group_page import render_groups
+        from adjudge.bench.reports.groups import GroupRow, group_lines, group_table, summarise_groups
 
-    pairs = [
-        PairRow(pair, verdict, expected, note)
-        for pair, verdict, (expected, note) in zip(subjects, verdicts, intentions(rows), strict=True)
-    ]
-    summary = summarise(pairs, _named(cost, judge))
-    console.print(pair_table(pairs[:SHOWN], summary, width=console.width))
-    _print_more(console, len(pairs))
-    _print(console, summary_lines(summary))
-    _write(console, report, lambda: render(pairs, summary, title=title))
+        groups = [GroupRow(*one) for one in both]
+        of_groups = summarise_groups(groups, cost)
+        table, lines = group_table(verdicts[:SHOWN]), group_lines(of_groups)
+        page = partial(render_groups, groups, of_groups, title=title)
+    else:
+        from adjudge.bench.reports.pair_summary import PairRow, summarise
+        from adjudge.bench.reports.pairs import pair_table, render, summary_lines
 
-
-def show_rankings(
-    judge: str,
-    groups: Sequence[Group],
-    verdicts: Sequence[GroupVerdict],
-    cost: RunCost,
-    *,
-    title: str,
-    report: Path | None,
-    to_stderr: bool = False,
-) -> None:
-    """The same for groups."""
-    from adjudge.bench.reports.group_page import render_groups
-    from adjudge.bench.reports.groups import GroupRow, group_lines, group_table, summarise_groups
-
-    console = open_console(120, stderr=to_stderr)
-    rows = [GroupRow(group, verdict) for group, verdict in zip(groups, verdicts, strict=True)]
-    totals = summarise_groups(rows, _named(cost, judge))
-    console.print(group_table(verdicts[:SHOWN]))
-    _print_more(console, len(verdicts))
-    _print(console, group_lines(totals))
-    _write(console, report, lambda: render_groups(rows, totals, title=title))
-
-
-def _named(cost: RunCost, judge: str) -> RunCost:
-    """The cost, with the judge as which the model was asked beside its name."""
-    return msgspec.structs.replace(cost, model=f"{cost.model}, {judge.removesuffix(OF_PAIRS)}")
-
-
-def _print(console: Console, lines: Sequence[str]) -> None:
+        pairs = [PairRow(*one, *meant) for one, meant in zip(both, intentions(rows), strict=True)]
+        of_pairs = summarise(pairs, cost)
+        table, lines = pair_table(pairs[:SHOWN], of_pairs, width=console.width), summary_lines(of_pairs)
+        page = partial(render, pairs, of_pairs, title=title)
+    console.print(table)
+    if len(verdicts) > SHOWN:
+        lines = [f"… and {len(verdicts) - SHOWN:,} more, which the output has", "", *lines]
     for line in lines:
         print(line, file=console.file)
-
-
-def _print_more(console: Console, rows: int) -> None:
-    if rows > SHOWN:
-        _print(console, [f"… and {rows - SHOWN:,} more, which the output has", ""])
+    _write(console, report, page)
 
 
 def _write(console: Console, report: Path | None, page: Callable[[], str]) -> None:
@@ -119,7 +91,7 @@ def _write(console: Console, report: Path | None, page: Callable[[], str]) -> No
         write_page(report, page())
     except OSError as error:
         raise AdjudgeError(f"cannot write {report} ({error.strerror}): name another with --report") from error
-    _print(console, [in_a_line(f"report:   {report}")])
+    print(in_a_line(f"report:   {report}"), file=console.file)
 
 
 def _expected(row: Row) -> Literal["a", "b", "tie"] | None:

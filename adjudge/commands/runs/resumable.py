@@ -101,8 +101,8 @@ def check_answered(reasons: Iterable[str | None], again: str = "run this again w
 
 
 @contextmanager
-def alone(journal: Path, *, mend: str = ANOTHER) -> Iterator[None]:
-    """Hold the journal's lock: two runs that write one output would tear its lines.
+def alone(journal: Path, *, mend: str = ANOTHER) -> Iterator[Journal]:
+    """The open journal, whose lock is held: two runs that write one output would tear its lines.
 
     A run that is refused before it has kept anything leaves no new journal behind. Where the journal cannot be used,
     the error says to do what `mend` says.
@@ -118,7 +118,8 @@ def alone(journal: Path, *, mend: str = ANOTHER) -> Iterator[None]:
     except OSError as error:
         raise AdjudgeError(f"cannot use {journal} as a journal ({error.strerror}): {mend}") from error
     try:
-        yield
+        with Journal(journal, mend=mend) as book:
+            yield book
     except AdjudgeError:
         with suppress(OSError, AdjudgeError):  # why it was refused is what counts
             if new and _is_empty(journal):
@@ -191,7 +192,7 @@ def opened(run_options: RunOptions, judge: str, options: Options, output: Path) 
     judge. What an earlier run was answered still stands in the journal: whether it goes is said once the judge is open.
     """
     source, journal = run_options.source, run_options.journal or journal_beside(output)
-    with alone(journal), Journal(journal) as book:
+    with alone(journal) as book:
         check_earlier(output, book, run_options.earlier)
         with source.open() as engine:
             if source.model is None:  # the server's only one, whose name is known by now

@@ -71,7 +71,7 @@ def stage_run(
     check_beside(named, output, *others)
     if options.journal is not None and options.earlier == "overwrite":
         check_shared(options.journal, None)
-    with alone(journal), Journal(journal) as book, ExitStack() as closing:
+    with alone(journal) as book, ExitStack() as closing:
         if options.earlier == "refuse":
             check_earlier(output, book, options.earlier)
             for name in others:

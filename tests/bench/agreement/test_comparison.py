@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from adjudge.bench.agreement.baselines import folds_of, length_choices, length_scores, word_choices, word_scores
+from adjudge.bench.agreement.baselines import bag_of_words, folds_of, length_only
 from adjudge.bench.agreement.comparison import (
     OVERALL,
     POOLED,
@@ -20,7 +20,14 @@ from adjudge.bench.agreement.comparison import (
     targets_of,
 )
 from adjudge.bench.agreement.dataset import DataSet, RatedPair, RatedText
-from adjudge.bench.agreement.preferring import Choice, choices_between, choices_of, preference_lines, sureness
+from adjudge.bench.agreement.preferring import (
+    Choice,
+    choices_between,
+    choices_of,
+    preference_lines,
+    rater_lines,
+    sureness,
+)
 from adjudge.bench.agreement.protocols import PARTNERS, fitting, partners_lines
 from adjudge.bench.agreement.resampling import Bootstrap, wilson
 from adjudge.bench.agreement.systems import system_level
@@ -185,11 +192,11 @@ def test_pairs_of_an_aspect_count_by_it_and_groups_and_aspects_have_lines() -> N
 
 
 def test_single_texts_decide_a_pair_and_only_logits_are_sure() -> None:
-    both = [(verdict(3.0), verdict(1.0)), (verdict(1.0), verdict(1.0)), (verdict(None), verdict(1.0))]
-    sides = choices_between("pointwise", both, logits=False)
+    both = [3.0, 1.0, 1.0, 1.0, None, 1.0]
+    sides = choices_between("pointwise", both)
     assert [one.preference for one in sides.overall] == [1.0, 0.5, None]
     for score in (1 / 3, 2 / 3, 0.9, 0.6, 5 / 7):
-        [tie] = choices_between("rubric", [(verdict(score), verdict(score))], logits=False).overall
+        [tie] = choices_between("rubric", [score, score]).overall
         assert tie.preference == 0.5
     logits = choices_between("scalar", both, logits=True)
     assert logits.overall[0].preference == pytest.approx(0.8808, abs=1e-4)
@@ -199,9 +206,10 @@ def test_single_texts_decide_a_pair_and_only_logits_are_sure() -> None:
 
 
 def test_length_is_a_judge_of_its_own() -> None:
-    scores = length_scores(texts({OVERALL: (1.0,)}, {OVERALL: (2.0,)}), ["wit"])
+    scores: Any = length_only(texts({OVERALL: (1.0,)}, {OVERALL: (2.0,)}), ["wit"])
     assert scores.by_target == {"wit": [5.0, 10.0], OVERALL: [5.0, 10.0]} and scores.scale is None
-    assert length_choices(pairs(1)).overall == [Choice(1.0, sure=False)]
+    choices: Any = length_only(pairs(1))
+    assert choices.overall == [Choice(1.0, sure=False)]
 
 
 def worded(count: int) -> DataSet:
@@ -216,13 +224,14 @@ def worded(count: int) -> DataSet:
 
 def test_words_foretell_what_words_decide_and_never_see_their_own_prompt() -> None:
     dataset = worded(60)
-    (line,) = lines_of(dataset, word_scores(dataset, []), [], FEW)
+    (line,) = rater_lines(dataset, bag_of_words(dataset), [], FEW)
     assert line.figures["pearson"].value is not None and line.figures["pearson"].value > 0.95
     noise = DataSet("own", "items", tuple(_with(row, 1.0 + crc32(row.id.encode()) % 5) for row in dataset.rows))
-    (line,) = lines_of(noise, word_scores(noise, []), [], FEW)
+    (line,) = rater_lines(noise, bag_of_words(noise), [], FEW)
     assert line.figures["pearson"].value is None or abs(line.figures["pearson"].value) < 0.4
     changed = DataSet("own", "items", (dataset.rows[0], _with(dataset.rows[1], 5.0), *dataset.rows[2:]))
-    before, after = (word_scores(one, []).by_target[OVERALL][1] or 0.0 for one in (dataset, changed))
+    found: list[Any] = [bag_of_words(one) for one in (dataset, changed)]
+    before, after = (scores.by_target[OVERALL][1] or 0.0 for scores in found)
     assert after - before == pytest.approx((5 - 3) / 60)  # the mean about which all stand has moved, and nothing else
     folds = folds_of(["p", "q", "p", "r"], 0)
     assert folds[0] == folds[2]
@@ -239,7 +248,7 @@ def test_words_decide_pairs_whichever_stands_first() -> None:
         a, b = sides if n % 2 else sides[::-1]
         rows.append(RatedPair(Pair(a, b, id=str(n)), float(n % 2), f"P{n}", ""))
     dataset = DataSet("own", "pairs", tuple(rows))
-    assert next(preference_lines(dataset, word_choices(dataset), FEW)).figures["accuracy"].value == 1
+    assert next(rater_lines(dataset, bag_of_words(dataset), [], FEW)).figures["accuracy"].value == 1
 
 
 def ensembles(dataset: DataSet, count: int) -> list[EnsembleVerdict]:

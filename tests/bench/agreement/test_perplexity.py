@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from adjudge.bench.agreement.comparison import Scores
 from adjudge.bench.agreement.dataset import OVERALL, DataSet, RatedPair, RatedText
-from adjudge.bench.agreement.perplexity import likelihood_choices, likelihood_scores, likelihoods
+from adjudge.bench.agreement.perplexity import by_likelihood, likelihood_of
+from adjudge.bench.agreement.preferring import Choices
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.records.verdict import Item, Pair
 from adjudge.training.bare_model import BareModel
@@ -25,12 +27,15 @@ def test_each_text_is_computed_once_and_ranks_texts_and_pairs(
 ) -> None:
     texts = [("P", "one two"), ("P", "three"), ("P", "")]
     with Journal(tmp_path / "l.journal") as book:
-        found = list(likelihoods(texts, bare, book))
+        found = [likelihood_of(bare, book, *text) for text in texts]
         monkeypatch.setattr(BareModel, "likelihood", lambda *_: pytest.fail("asked twice"))
-        assert list(likelihoods(texts, bare, book)) == found and found[2] is None
+        assert [likelihood_of(bare, book, *text) for text in texts] == found and found[2] is None
         rows = tuple(RatedText(Item(*text), {OVERALL: (1.0,)}, "P", "") for text in texts)
-        scores = likelihood_scores(DataSet("own", "items", rows), ["wit"], bare, book)
+        scores = by_likelihood(DataSet("own", "items", rows), ["wit"], bare, book)
+        assert isinstance(scores, Scores)
         assert scores.by_target == {"wit": found, OVERALL: found} and scores.scale is None
         pairs = tuple(RatedPair(Pair(a, b, "P"), 1.0, "P", "") for a, b in (("one two", "three"), ("three", "")))
-        first, second = likelihood_choices(DataSet("own", "pairs", pairs), bare, book).overall
+        choices = by_likelihood(DataSet("own", "pairs", pairs), [], bare, book)
+        assert isinstance(choices, Choices)
+        first, second = choices.overall
         assert first.preference == float((found[0] or 0) > (found[1] or 0)) and second.preference is None

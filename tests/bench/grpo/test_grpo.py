@@ -33,6 +33,8 @@ from adjudge.rewards.records.group import Group
 from tests.engine.http.serving import served
 from tests.training.runs import Vowels
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 TINY = "dummy:tiny-llama"
 JUDGING = Judging(TINY, parse_aspects("coherence"), "cpu")
 SETTING = Setting(TINY, TINY, "coherence", prompts=2, group=2, max_tokens=4)
@@ -182,22 +184,10 @@ def test_the_command_measures_all_variants_and_writes_what_it_found(
             yield server.url
 
     monkeypatch.setattr(grpo_variants, "serving", in_thread)
-    command = ["bench", "grpo", prompts, "--model", TINY, "--judge-model", TINY, "-o", output]
-    small = [
-        "--group",
-        "2",
-        "--max-tokens",
-        "4",
-        "--reply-tokens",
-        "3",
-        "--steps",
-        "2",
-        "--rounds",
-        "1",
-        "--device",
-        "cpu",
-    ]
-    result = CliRunner().invoke(app, list(map(str, [*command, *small])), catch_exceptions=False)
+    sizes = {"group": 2, "max-tokens": 4, "reply-tokens": 3, "steps": 2, "rounds": 1}
+    command = ["bench", "grpo", prompts, "--model", TINY, "--judge-model", TINY, "--device", "cpu", "-o", output]
+    command += [word for name, size in sizes.items() for word in (f"--{name}", size)]
+    result = CliRunner().invoke(app, list(map(str, command)), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     with output.open() as file:
         rows = list(csv.DictReader(file))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adjudge.bench.samples import howtobench_outputs, howtobench_systems
+from adjudge.bench.judges import howtobench_outputs, howtobench_systems
 from adjudge.bench.tree.howtobench import SYSTEMS, TABLE_4, items_of
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.records.row_files import read_rows
@@ -106,10 +106,10 @@ def test_a_sample_has_all_systems_of_one_instruction_of_each_task_and_their_publ
         outputs = {system: f"{system} " * 100 for system in SYSTEMS}
         lines = [json.dumps(OURS | {"id": f"{task}{n}", "task": task, "outputs": outputs}) + "\n" for n in range(2)]
         (tmp_path / "howtobench" / f"{task}.jsonl").write_text("".join(lines))
-    sample = howtobench_systems(tmp_path)
-    assert [item.task for item in sample.subjects] == ["completion"] * 10 + ["guide"] * 10 + ["open"] * 10
-    assert sample.truth[:10] == list(TABLE_4["completion"].values()) and len(sample.truth) == 30
-    assert sample.subjects[0].id == "completion0/deepseek-r1" and len(sample.subjects[0].response) == 404
+    items, told = zip(*howtobench_systems(tmp_path), strict=True)
+    assert [item.task for item in items] == ["completion"] * 10 + ["guide"] * 10 + ["open"] * 10
+    assert list(told[:10]) == list(TABLE_4["completion"].values()) and len(told) == 30
+    assert items[0].id == "completion0/deepseek-r1" and len(items[0].response) == 404
     two = howtobench_outputs(tmp_path, 1)
-    assert [item.id.partition("/")[2] for item in two.subjects] == ["gpt-4o-2024-11-20", "Llama-3.3-70B-Instruct"]
-    assert len({item.prompt for item in two.subjects}) == 1 and two.truth == [None, None]
+    assert [item.id.partition("/")[2] for item, _ in two] == ["gpt-4o-2024-11-20", "Llama-3.3-70B-Instruct"]
+    assert len({item.prompt for item, _ in two}) == 1 and [said for _, said in two] == [None, None]

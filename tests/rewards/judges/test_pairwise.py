@@ -44,6 +44,11 @@ def examples() -> list[Pair]:
 PAIRS = [Pair(a=f"A story {n}.", b=f"Another tale {n}, longer.", prompt="Tell one.", id=str(n)) for n in range(5)]
 
 
+def begun(pair: Pair) -> Pair:
+    """The beginnings of its stories."""
+    return msgspec.structs.replace(pair, a=pair.a[:200], b=pair.b[:200])
+
+
 def around(quality: float, mass: float = 1.0) -> Score:
     """The score of a story of that quality, with a spread over the labels."""
     logits = [-((v - quality) ** 2) / 2 for v in range(1, 6)]
@@ -192,7 +197,7 @@ HOSTILE = [
 
 
 def test_hostile_texts_are_scored_or_abstained_and_their_neighbours_untouched(tiny: Engine) -> None:
-    judge = PairwiseJudge(tiny)
+    judge = PairwiseJudge(tiny, HANNA[:1])
     expected = judge.compare(PAIRS[:2])
     hostile = [Pair(a=text, b="An honest story.", prompt=text[:1000]) for text in HOSTILE]
     verdicts = judge.compare([PAIRS[0], *hostile, PAIRS[1]])
@@ -305,10 +310,11 @@ def test_example_pairs_are_many_balanced_and_partly_hostile(examples: list[Pair]
 
 
 def test_example_pairs_score_as_plain_transformers_does(real: Engine, smollm2: str, examples: list[Pair]) -> None:
-    """One question of two pairs, each time another one; `test_engine.py` asks tiny models more."""
+    """One question of the beginnings of two pairs, each time another one; `test_engine.py` asks tiny models more."""
     judge = PairwiseJudge(real)
     reference = open_reference(smollm2)
-    prompts = [judge.prompts(pair)[0][7 * n % 24] for n, pair in enumerate(examples[::13])]
+    pairs = [begun(pair) for pair in examples[::13]]
+    prompts = [judge.prompts(pair)[0][7 * n % 24] for n, pair in enumerate(pairs)]
     for prompt, score in zip(prompts, real.score(prompts, SCALE), strict=True):
         tokens = real.tokenizer.prompt(prompt)
         digits = [real.tokenizer.encode(label, True)[0] for label in SCALE.labels]
@@ -321,7 +327,7 @@ def test_the_real_models_verdict_is_bit_equal_in_chunks_alone_warm_and_with_othe
     real: Engine, smollm2: str, examples: list[Pair]
 ) -> None:
     """The beginnings of two stories, in one order; `test_engine.py` asks tiny models more."""
-    pairs = [msgspec.structs.replace(pair, a=pair.a[:200], b=pair.b[:200]) for pair in examples[3:5]]
+    pairs = [begun(pair) for pair in examples[3:5]]
     how: dict[str, Any] = {"aspects": HANNA[:1], "orders": "ab"}
     expected = PairwiseJudge(real, **how).compare(pairs)
     assert PairwiseJudge(real, **how).compare(pairs) == expected  # warm

@@ -28,15 +28,21 @@ from adjudge.training.evaluator.direct import SlotTask, train_direct
 from adjudge.training.evaluator.questions import rated_rows
 from adjudge.training.evaluator.recipe import DirectRecipe
 from adjudge.training.recipe import Lora
+from adjudge.training.run import Run
 from tests.training.evaluator.rated import STORIES, direct_recipe, preference_recipe, prepared_aspects
 from tests.training.runs import KillAfter, Killed, curve
 
 
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The run whose adapter others go on from."""
+    return train_direct(direct_recipe(tmp_path_factory.mktemp("first")))
+
+
 def test_what_is_anchored_is_to_be_answered_as_the_model_did_when_the_run_began(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: Run
 ) -> None:
     rows = [{**row, "together": row["prompt"], "anchored": n % 4 == 1} for n, row in enumerate(STORIES)]
-    first = train_direct(direct_recipe(tmp_path / "first"))
     recipe = recipe_on(tmp_path / "second", first.folder.policy, rows)
     rated = rated_rows([Row("x", row) for row in rows], recipe.judge, recipe.scores)
     source = resolve("dummy:tiny-llama")
@@ -75,8 +81,7 @@ def test_what_is_anchored_is_to_be_answered_as_the_model_did_when_the_run_began(
     assert curve(train_direct(again, resume=True).folder) == curve(whole.folder)
 
 
-def test_a_run_goes_on_from_the_adapter_of_another(tmp_path: Path) -> None:
-    first = train_direct(direct_recipe(tmp_path / "first"))
+def test_a_run_goes_on_from_the_adapter_of_another(tmp_path: Path, first: Run) -> None:
     second = train_direct(recipe_on(tmp_path / "second", first.folder.policy))
     assert second.before == pytest.approx(first.after, abs=1e-5) and second.after != second.before
     names = [run.folder.policy / "adapter_model.safetensors" for run in (first, second)]
@@ -91,8 +96,7 @@ def test_a_run_goes_on_from_the_adapter_of_another(tmp_path: Path) -> None:
         preference_recipe(tmp_path / "reward", policy={"adapter": "x", "lora": {"rank": Lora().rank}})
 
 
-def test_the_lower_layers_of_an_adapter_may_be_left_as_they_are(tmp_path: Path) -> None:
-    first = train_direct(direct_recipe(tmp_path / "first"))
+def test_the_lower_layers_of_an_adapter_may_be_left_as_they_are(tmp_path: Path, first: Run) -> None:
     upper = laid_over_policy(recipe_on(tmp_path / "upper", first.folder.policy), first_layer=1)
     with pytest.raises(Killed):
         train_direct(upper, callbacks=[KillAfter(3)])
@@ -111,48 +115,60 @@ def laid_over_policy(recipe: DirectRecipe, **changes: Any) -> DirectRecipe:
 
 
 def test_an_adapter_is_trained_in_float32_whether_new_gone_on_from_or_resumed(tmp_path: Path) -> None:
-    half = {"dtype": "bfloat16", "lora": {"rank": Lora().rank}}
-    first = train_direct(direct_recipe(tmp_path / "first", policy=half))
-    on = direct_recipe(tmp_path / "on", policy={"adapter": str(first.folder.policy), **half}, logging={"save_every": 3})
     seen: list[set[torch.dtype]] = []
 
     class Look(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
             seen.append({weights.dtype for weights in model.parameters() if weights.requires_grad})
 
+    new = train_direct(half(tmp_path / "new", steps=1), callbacks=[Look()])
+    on = half(tmp_path / "on", adapter=new.folder.policy, steps=2)
     with pytest.raises(Killed):
-        train_direct(on, callbacks=[Look(), KillAfter(4)])
+        train_direct(on, callbacks=[Look(), KillAfter(2)])
     train_direct(on, resume=True, callbacks=[Look()])
-    assert seen and all(one == {torch.float32} for one in seen)
+    assert seen == [{torch.float32}] * 4
 
 
-def test_an_adapter_gone_on_from_is_not_rounded(tmp_path: Path) -> None:
-    lora = {"rank": Lora().rank}
-    first = train_direct(direct_recipe(tmp_path / "first", policy={"lora": lora})).folder.policy
-    half = {"adapter": str(first), "dtype": "bfloat16", "lora": lora, "first_layer": 1}
-    on = train_direct(direct_recipe(tmp_path / "on", policy=half)).folder.policy
-    before, after = (load_file(folder / "adapter_model.safetensors") for folder in (first, on))
+def test_an_adapter_gone_on_from_is_not_rounded(tmp_path: Path, first: Run) -> None:
+    on = half(tmp_path / "on", adapter=first.folder.policy, steps=1)
+    came_to = train_direct(laid_over_policy(on, first_layer=1)).folder.policy
+    before, after = (load_file(folder / "adapter_model.safetensors") for folder in (first.folder.policy, came_to))
     lower = [name for name in before if ".layers.0." in name]
     assert lower and all(torch.equal(before[name], after[name]) for name in lower)
 
 
 def test_inputs_left_in_bfloat16_change_no_bit_of_an_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    half, runs, left = {"dtype": "bfloat16", "lora": {"rank": Lora().rank}}, [], []
+    runs, left = [], []
     text = "It rained. Ann ran."
     rows = [{**row, "response": text, "places": [[10, True], [len(text), n % 2 > 0]]} for n, row in enumerate(STORIES)]
     kept = trainer._uncast
     for name, uncast in (("left", lambda model: left.append(kept(model))), ("cast", lambda model: None)):
         monkeypatch.setattr(trainer, "_uncast", uncast)
-        runs.append(
-            train_direct(
-                direct_recipe(tmp_path / name, rows, policy=half, optimiser={"places": 0.5, "steps": 3})
-            ).folder.policy
-        )
+        runs.append(train_direct(half(tmp_path / name, rows, steps=2, places=0.5)).folder.policy)
     one, other = (folder / "adapter_model.safetensors" for folder in runs)
     assert left and one.read_bytes() == other.read_bytes()
 
 
+def half(
+    folder: Path, rows: Sequence[Mapping[str, Any]] = STORIES, *, adapter: Path | None = None, **optimiser: Any
+) -> DirectRecipe:
+    """A recipe whose model computes in bfloat16, which takes long on many CPUs: few rows, and none held out."""
+    return direct_recipe(
+        folder,
+        rows,
+        policy={"adapter": adapter and str(adapter), "dtype": "bfloat16", "lora": {"rank": Lora().rank}},
+        data={"held_out": 0},
+        optimiser={"rows_per_step": 2, **optimiser},
+        logging={"save_every": 1},
+    )
+
+
 def recipe_on(folder: Path, adapter: Path, rows: Sequence[Mapping[str, Any]] = STORIES) -> DirectRecipe:
     """A recipe that goes on from an adapter, whose rank is its own."""
-    often = {"evaluate_every": 3, "save_every": 2}
-    return direct_recipe(folder, rows, policy={"adapter": str(adapter), "lora": {"rank": Lora().rank}}, logging=often)
+    return direct_recipe(
+        folder,
+        rows,
+        policy={"adapter": str(adapter), "lora": {"rank": Lora().rank}},
+        optimiser={"steps": 4},
+        logging={"evaluate_every": 3, "save_every": 2},
+    )

@@ -44,7 +44,7 @@ def test_rationales_are_learnt(tmp_path: Path, pairs: bool) -> None:
         "output": "out",
         "policy": TINY,
         "data": {"train": rows_in(tmp_path, pairs=pairs), "held_out": 1},
-        "optimiser": {"lr": 0.02, "rows_per_step": 5, "steps": 6, "micro_batch": 5},
+        "optimiser": {"lr": 0.02, "rows_per_step": 5, "steps": 3, "micro_batch": 5},
     }
     run = train_sft(recipe_of(recipe, SftRecipe, tmp_path))
     assert run.before is not None and run.after is not None and run.after < run.before

@@ -72,7 +72,7 @@ def test_training_goes_on_with_its_padding_after_a_save_that_failed() -> None:
 
 
 def test_a_killed_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
-    tables = {"logging": {"save_every": 2}}
+    tables = {"optimiser": {"steps": 4}, "logging": {"save_every": 2}}
     whole = train_reward(preference_recipe(tmp_path / "whole", **tables))
     recipe = preference_recipe(tmp_path / "killed", **tables)
     with pytest.raises(Killed):

@@ -24,12 +24,10 @@ from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.engines.specification import EngineSpec
 from adjudge.training.grpo import trainer
 from adjudge.training.grpo.grpo import train_grpo
-from adjudge.training.grpo.replay import replay_rewards
-from adjudge.training.metrics import read_metrics
 from adjudge.training.recipe import Data
 from adjudge.training.run_folder import RunFolder
 from tests.jsonl import write_lines
-from tests.training.runs import PROMPTS, Vowels, curve, launched, tiny_recipe, weights
+from tests.training.runs import PROMPTS, Vowels, curve, tiny_recipe, weights
 
 TINY = "dummy:tiny-llama"
 
@@ -284,46 +282,6 @@ def test_models_of_judges_and_references_are_opened_once(tmp_path: Path, monkeyp
     reward = {"parts": {"x": part, "y": part}, "engine": {"model": "dummy:tiny-qwen3", "kv_cache_gb": 0.05}}
     train_grpo(tiny_recipe(tmp_path, reward=reward, optimiser={"steps": 1}))
     assert opened == ["dummy:tiny-qwen3", TINY]
-
-
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        ("one-process.yaml", "3 at once, 2 times, in 1 process"),
-        ("two-processes.yaml", "3 at once, in 2 processes"),
-    ],
-)
-def test_one_process_or_two_train_one_policy(tmp_path: Path, config: str, said: str) -> None:
-    """As accelerate starts them from the examples' configurations; a local batch of three cuts a group of two."""
-    recipe = tmp_path / "recipe.toml"
-    recipe.write_text(
-        """
-        output = "out"
-        policy.model = "dummy:tiny-llama"
-        data.prompts = ["one", "two", "three", "four", "five", "six", "seven"]
-        data.held_out = 1
-        reward.parts.ends = {kind = "check", ends_with = ["a", "e", "i", "o", "u", "0", "1", "2", "3", "4", "5"]}
-        reward.journal = true
-        guards.every = 1000
-        generation = {group = 2, max_tokens = 6}
-        optimiser = {lr = 0.01, prompts_per_step = 3, steps = 2, micro_batch = 3, beta = 0.1}
-        """
-    )
-    result = launched(config, recipe)
-    assert result.returncode == 0, result.stderr
-    assert said in result.stderr and result.stdout.count("policy: ") == 1
-    lines = read_metrics(RunFolder(tmp_path / "out").metrics)
-    assert [(line["split"], line["step"]) for line in lines] == [
-        ("held_out", 0),
-        ("train", 1),
-        ("train", 2),
-        ("held_out", 2),
-    ]
-    assert all("reward/abstained" in line for line in lines)
-    replayed = list(replay_rewards(tmp_path / "out"))
-    places = [(one.rewarded.step, one.rewarded.split, one.rewarded.place) for one in replayed]
-    assert all(one.equal for one in replayed) and len(set(places)) == len(places)
-    assert [place for step, _, place in places if step == 1] == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_run_that_ends_before_anything_is_logged_has_ended_well(tmp_path: Path) -> None:

@@ -16,10 +16,9 @@ from adjudge.rewards.guards.guard import GuardTripped
 from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.training.grpo.grpo import train_grpo
-from adjudge.training.metrics import read_metrics
 from adjudge.training.reward_log import read_rewards
 from adjudge.training.run_folder import RunFolder
-from tests.training.runs import KillAfter, Killed, Vowels, curve, launched, tiny_recipe
+from tests.training.runs import KillAfter, Killed, Vowels, curve, tiny_recipe
 
 
 class Fooled(Vowels):
@@ -121,24 +120,3 @@ def test_settings_that_a_guard_refuses_are_found_before_the_run(
 ) -> None:
     with pytest.raises(AdjudgeError, match=message):
         train_grpo(tiny_recipe(tmp_path, guards=guards | {"use": ["collapse", "canary"]}), reward=Vowels())
-
-
-def test_two_processes_end_together_when_a_guard_stops_them_and_have_saved_what_they_had(tmp_path: Path) -> None:
-    recipe = tmp_path / "recipe.toml"
-    recipe.write_text(
-        """
-        output = "out"
-        policy.model = "dummy:tiny-llama"
-        data.prompts = ["one", "two", "three"]
-        reward.parts.long = {kind = "length", words = [20, 30]}
-        reward.journal = true
-        guards = {use = ["degenerate"], stop_on = ["degenerate"], degenerate = {tolerance = -1.0}}
-        generation = {group = 2, max_tokens = 6}
-        optimiser = {prompts_per_step = 3, steps = 4, micro_batch = 3}
-        """
-    )
-    result = launched("two-processes.yaml", recipe)
-    assert result.returncode != 0 and "step 1: the guard degenerate measures worst" in result.stderr
-    folder = RunFolder(tmp_path / "out")
-    assert [(line["split"], line["step"]) for line in read_metrics(folder.metrics)] == [("train", 1)]
-    assert len(read_rewards(folder.rewards)) == 6 and (folder.path / "checkpoint-1").is_dir()

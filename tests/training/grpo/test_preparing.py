@@ -18,7 +18,8 @@ from adjudge.training.grpo.preparing import WINDOW, Preparing
 from tests.rewards.scripted import ScriptedEngine
 from tests.training.runs import PROMPTS, KillAfter, Killed, curve, tiny_recipe
 
-PART = {"kind": "judge", "judge": "pointwise of pairs", "reference": "dynamic", "options": {"min_mass": 0.0}}
+OPTIONS = {"min_mass": 0.0, "aspects": "coherence"}
+PART = {"kind": "judge", "judge": "pointwise of pairs", "reference": "dynamic", "options": OPTIONS}
 ENGINE = {"model": "dummy:tiny-llama", "kv_cache_gb": 0.05}
 
 
@@ -61,13 +62,14 @@ def test_a_resumed_run_writes_what_it_still_needs_and_goes_on_alike(
 ) -> None:
     written = Written(monkeypatch)
     reward = {"parts": {"x": PART}, "engine": ENGINE, "journal": journal}
-    whole = train_grpo(tiny_recipe(tmp_path / "whole", reward=reward, optimiser={"steps": 3}))
-    recipe = tiny_recipe(tmp_path / "killed", reward=reward, optimiser={"steps": 3})
+    tables: dict[str, Any] = {"reward": reward, "optimiser": {"steps": 2}, "logging": {"save_every": 1}}
+    whole = train_grpo(tiny_recipe(tmp_path / "whole", **tables))
+    recipe = tiny_recipe(tmp_path / "killed", **tables)
     with pytest.raises(Killed):
-        train_grpo(recipe, callbacks=[KillAfter(3)])
-    assert len(written.before) == 12
+        train_grpo(recipe, callbacks=[KillAfter(2)])
+    assert len(written.before) == 8
     resumed = train_grpo(recipe, resume=True)
-    assert len(written.before) == (12 if journal else 14) and not written.in_steps
+    assert len(written.before) == (8 if journal else 10) and not written.in_steps
     clocks = ("seconds", "tokens_computed", "tokens_saved", "step_time")
     curves = [
         [{name: value for name, value in line.items() if not name.endswith(clocks)} for line in curve(run.folder)]

@@ -63,19 +63,20 @@ def test_a_finished_run_is_resumed_to_what_it_was_and_held_out_prompts_leave_tra
 
 def test_a_finished_run_goes_on_to_more_steps_as_one_of_so_many_would_have(tmp_path: Path) -> None:
     def recipe(folder: str, **optimiser: Any) -> Any:
-        return tiny_recipe(tmp_path / folder, data={"held_out": 1}, optimiser={"beta": 0.04, "steps": 5, **optimiser})
+        tables: dict[str, Any] = {"data": {"held_out": 1}, "logging": {"save_every": 9}}
+        return tiny_recipe(tmp_path / folder, optimiser={"beta": 0.04, "steps": 3, **optimiser}, **tables)
 
     def trained(folder: RunFolder) -> list[dict[str, Any]]:  # an epoch is rounded by how many steps there are
         return [{**line, "epoch": 0} for line in curve(folder) if line["split"] == "train"]
 
     whole = train_grpo(recipe("whole"), reward=Vowels())
-    assert train_grpo(recipe("short", steps=3), reward=Vowels()).step == 3
+    assert train_grpo(recipe("short", steps=2), reward=Vowels()).step == 2
     longer = train_grpo(recipe("short"), resume=True, reward=Vowels())
-    assert longer.step == 5 and trained(longer.folder) == trained(whole.folder)
-    assert [line["step"] for line in curve(longer.folder) if line["split"] == "held_out"] == [0, 3, 5]
+    assert longer.step == 3 and trained(longer.folder) == trained(whole.folder)
+    assert [line["step"] for line in curve(longer.folder) if line["split"] == "held_out"] == [0, 2, 3]
     one, other = weights(whole.folder.policy), weights(longer.folder.policy)
     assert all(torch.equal(one[name], other[name]) for name in one)
-    for changed in ({"steps": 4}, {"steps": 9, "schedule": "linear"}):
+    for changed in ({"steps": 2}, {"steps": 9, "schedule": "linear"}):
         with pytest.raises(AdjudgeError, match=r"optimiser\.(steps|schedule) is not what the run in .* began with"):
             train_grpo(recipe("short", **changed), resume=True, reward=Vowels())
 
@@ -127,12 +128,13 @@ def test_a_run_is_not_forgotten_for_one_whose_models_are_not_there(tmp_path: Pat
     assert earlier.metrics.read_bytes() == before and earlier.policy.is_dir()
 
 
+ABSENT = {"url": "http://localhost:1", "retries": 0}
 UNOPENED: list[tuple[dict[str, Any], str]] = [
-    ({"engine": {"url": "http://localhost:1"}}, "http://localhost:1 cannot be reached"),
+    ({"engine": ABSENT}, "http://localhost:1 cannot be reached"),
     ({"engine": {"model": "dummy:tiny-mamba"}}, "MambaForCausalLM has layers of the kind"),
     ({"engine": {"model": TINY, "device": "cuda:99"}}, 'device is "cuda:99"'),
     ({"engine": {"model": TINY}, "parts": {"judge": {"judge": "scalar"}}}, "reward"),
-    ({"engine": {"url": "http://localhost:1"}, "on_failure": "abstain"}, "http://localhost:1 cannot be reached"),
+    ({"engine": ABSENT, "on_failure": "abstain"}, "http://localhost:1 cannot be reached"),
 ]
 
 

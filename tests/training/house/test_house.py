@@ -19,7 +19,7 @@ from adjudge.rewards.records.verdict import Item, Pair
 from adjudge.training.house.card import card as card_of
 from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.house import train_house
-from adjudge.training.house.recipe import HouseRecipe
+from adjudge.training.house.recipe import HouseRecipe, TextFile
 from adjudge.training.house.texts import stories_of
 from adjudge.training.recipe import read_recipe, recipe_of
 from adjudge.training.run import Run
@@ -28,6 +28,7 @@ from tests.jsonl import read_lines
 from tests.training.house.stories import OWN
 
 RECIPES = Path(__file__).parents[3] / "examples" / "recipes"
+EXAMPLES = sorted(RECIPES.glob("house*.toml"))
 
 
 def recipe(tmp_path: Path, name: str, **changes: Any) -> HouseRecipe:
@@ -35,9 +36,9 @@ def recipe(tmp_path: Path, name: str, **changes: Any) -> HouseRecipe:
         "output": name,
         "policy": {"model": "dummy:tiny-llama", "lora": {"rank": 4}},
         "sources": [{"path": str(OWN / "everyday.jsonl"), "licence": "Apache-2.0", "attribution": "the authors"}],
-        "excerpts": {"count": 24, "held_out": 0.2, "longest": 4},
-        "optimiser": {"lr": 0.01, "rows_per_step": 4, "micro_batch": 4, "steps": 4},
-        "logging": {"save_every": 2},
+        "excerpts": {"count": 12, "held_out": 0.2, "longest": 4},
+        "optimiser": {"lr": 0.01, "rows_per_step": 2, "micro_batch": 2, "steps": 2},
+        "logging": {"save_every": 1},
         **changes,
     }
     return recipe_of(record, HouseRecipe, tmp_path)
@@ -52,7 +53,7 @@ def adapter_of(folder: Path, card: str) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run of four steps."""
+    """A run of two steps."""
     return train_house(recipe(tmp_path_factory.mktemp("house"), "whole"))
 
 
@@ -62,14 +63,14 @@ def going_on(trained: Run) -> dict[str, Any]:
     return {
         "policy": {"model": "dummy:tiny-llama", "adapter": str(trained.folder.policy)},
         "excerpts": {"count": 4, "held_out": 0.2, "longest": 4},
-        "optimiser": {"lr": 0.01, "rows_per_step": 4, "micro_batch": 4, "steps": 1},
+        "optimiser": {"lr": 0.01, "rows_per_step": 2, "micro_batch": 2, "steps": 1},
     }
 
 
 def test_a_judge_is_trained_and_asked(trained: Run) -> None:
-    assert trained.after is not None and trained.step == 4
+    assert trained.after is not None and trained.step == 2
     rows = read_lines(trained.folder.made_rows)
-    assert len({row["id"].rstrip("ab") for row in rows}) == 24 and any("story_a" in row for row in rows)
+    assert len({row["id"].rstrip("ab") for row in rows}) == 12 and any("story_a" in row for row in rows)
     card = (trained.folder.policy / "README.md").read_text()
     assert "everyday.jsonl" in card and "Apache-2.0" in card and "Licences of the texts: Apache-2.0." in card
     engine = Engine("dummy:tiny-llama", adapter=trained.folder.policy)
@@ -80,7 +81,7 @@ def test_a_judge_is_trained_and_asked(trained: Run) -> None:
 def test_texts_in_the_folder_of_a_run_are_not_written_over(tmp_path: Path) -> None:
     own = shutil.copy(OWN / "everyday.jsonl", tmp_path / "rows.jsonl")
     told = {"licence": "Apache-2.0", "attribution": "the authors"}
-    how: dict[str, Any] = {"optimiser": {"lr": 0.01, "rows_per_step": 4, "micro_batch": 4, "steps": 1}}
+    how: dict[str, Any] = {"excerpts": {"count": 4, "held_out": 0.2}, "optimiser": {"rows_per_step": 1, "steps": 1}}
     for overwrite in (False, True):
         run = train_house(recipe(tmp_path, ".", sources=[{"path": str(own), **told}], **how), overwrite=overwrite)
         assert Path(own).read_bytes() == (OWN / "everyday.jsonl").read_bytes() and run.folder.made_rows.is_file()
@@ -91,7 +92,7 @@ def test_texts_in_the_folder_of_a_run_are_not_written_over(tmp_path: Path) -> No
 
 def test_a_run_that_was_stopped_comes_to_the_same_adapter(trained: Run, tmp_path: Path) -> None:
     shutil.copytree(trained.folder.path, tmp_path / "cut")
-    (tmp_path / "cut" / "checkpoint-4" / "trainer_state.json").unlink()
+    (tmp_path / "cut" / "checkpoint-2" / "trainer_state.json").unlink()
     shutil.rmtree(tmp_path / "cut" / "policy")
     resumed = train_house(recipe(tmp_path, "cut"), resume=True)
     assert resumed.step == trained.step
@@ -104,7 +105,7 @@ def test_what_it_went_on_from_is_kept_in_its_weights(trained: Run, going_on: dic
 
 
 def test_an_average_is_rounded_once(trained: Run, going_on: dict[str, Any], tmp_path: Path) -> None:
-    kept = train_house(recipe(tmp_path, "kept", keep=0.5, logging={"save_every": 1}, **going_on)).folder
+    kept = train_house(recipe(tmp_path, "kept", keep=0.5, **going_on)).folder
     before, came_to = load_file(trained.folder.policy / ADAPTER), load_file(kept.path / "checkpoint-1" / ADAPTER)
     for name, found in load_file(kept.policy / ADAPTER).items():
         assert torch.equal(found, (0.5 * before[name].float() + 0.5 * came_to[name]).bfloat16())
@@ -193,12 +194,21 @@ def test_a_card_tells_what_was_known_of_the_adapters_before(tmp_path: Path) -> N
     assert "It is averaged with another adapter, other/policy:" in aside
 
 
-@pytest.mark.parametrize("path", sorted(RECIPES.glob("house*.toml")), ids=lambda path: path.stem)
+def own_sources(recipe: HouseRecipe) -> set[TextFile]:
+    """Those of its sources that come with the project."""
+    return {source for source in recipe.sources if "/house/" in source.path}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_examples_are_recipes(path: Path) -> None:
     found = read_recipe(path, HouseRecipe)
     assert found.output.endswith(f"out/{path.stem}") and set(found.excerpts.often) <= set(DISTURBANCES)
-    ours = [one for one in found.sources if "/house/" in one.path]
-    assert ours and stories_of(ours).texts
+    assert own_sources(found)
     if found.policy.adapter is not None:
         for before in (Path(found.policy.adapter), found.kept or Path(found.policy.adapter)):
             assert before.name == "policy" and (RECIPES / f"{before.parent.name}.toml").is_file()
+
+
+def test_their_own_sources_have_texts() -> None:
+    for source in set[TextFile]().union(*(own_sources(read_recipe(path, HouseRecipe)) for path in EXAMPLES)):
+        assert stories_of([source]).texts
