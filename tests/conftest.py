@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 settings.register_profile("adjudge", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("adjudge")
 os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # a process that crashes says where
+# Read when torch is imported: threads that wait for each other within a matmul leave the processors to other tests.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 LONGEST = (
@@ -62,6 +64,14 @@ def smollm2() -> str:
     from adjudge.engine.models.sources import resolve
 
     return resolve("smollm2-135m").name
+
+
+@pytest.fixture(scope="session")
+def smollm2_engine(smollm2: str) -> Engine:
+    """The engine of tests that ask the real default model: none puts it to sleep or changes its weights."""
+    from adjudge.engine.engine import Engine
+
+    return Engine(smollm2, kv_cache_gb=0.2)
 
 
 @pytest.fixture(scope="session")

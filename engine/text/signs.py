@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from itertools import chain
 from typing import Any
+
+import msgspec
 
 BLANKS = " \t\r\n\u2581"
 """Runs of these are added tokens of some vocabularies; they mean nothing but themselves."""
@@ -31,7 +32,7 @@ def without_signs(tokenizer: Any) -> str:
     a schema would become special tokens. Those of which ordinary tokens are made stay what they are, as what is made of
     them would go with them.
     """
-    layout = json.loads(tokenizer.backend_tokenizer.to_str())
+    layout = msgspec.json.decode(tokenizer.backend_tokenizer.to_str())
     layout.update(truncation=None, padding=None)
     model, unguessed = layout["model"], secrets.token_hex(16)
     merges = model.get("merges") or ()
@@ -53,4 +54,4 @@ def without_signs(tokenizer: Any) -> str:
         model["vocab"] = [[names.get(piece, piece), weight] for piece, weight in vocabulary]
     if "unk_token" in model:
         model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
-    return json.dumps(layout)
+    return msgspec.json.encode(layout).decode()

@@ -108,13 +108,12 @@ def test_pieces_make_up_the_text_and_none_is_taken_back(seed: int) -> None:
     assert len(pieces) > 10
 
 
-def test_pieces_hold_back_what_a_stop_string_may_take_away(smollm2: str) -> None:
-    engine = Engine(smollm2, kv_cache_gb=0.2)
+def test_pieces_hold_back_what_a_stop_string_may_take_away(smollm2_engine: Engine) -> None:
     prompt = Prompt.template("Count: one, two, three, four,")
-    whole = engine.generate([prompt], temperature=0.0, max_tokens=12)[0].text
+    whole = smollm2_engine.generate([prompt], temperature=0.0, max_tokens=12)[0].text
     assert "seven" in whole
     stop = ("seven", "sevenfold")
-    pieces, completion = pieces_of(engine, prompt, temperature=0.0, max_tokens=12, stop=stop)
+    pieces, completion = pieces_of(smollm2_engine, prompt, temperature=0.0, max_tokens=12, stop=stop)
     assert "".join(piece.text for piece in pieces) == completion.text == whole[: whole.index("seven")]
     assert len([piece for piece in pieces if piece.text]) > 2
 

@@ -64,22 +64,23 @@ def test_hidden_states_equal_plain_transformers_after_its_last_norm(model: str) 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("model", [TINY, "dummy:tiny-gemma2", "dummy:tiny-gpt2"])
 def test_hidden_states_are_bit_equal_however_the_batch_is_cut(model: str) -> None:
-    prompts = prompts_sharing_stems(40)
-    expected = Engine(model, kv_cache_gb=0.05).embed(prompts)
-    assert len({embedding.values.tobytes() for embedding in expected if embedding.values is not None}) > 30
+    prompts = prompts_sharing_stems(10)
+    whole = Engine(model, kv_cache_gb=0.05)
+    expected = whole.embed(prompts)
+    assert len({embedding.values.tobytes() for embedding in expected if embedding.values is not None}) > 10
 
     order = list(range(len(prompts)))
     random.Random(1).shuffle(order)
     shuffled = Engine(model, kv_cache_gb=0.05).embed([prompts[i] for i in order])
     assert same([shuffled[order.index(i)] for i in range(len(prompts))], expected)
 
-    for budget, count in ((1, 3), (7, 12), (64, 42)):
+    for budget, some in ((1, slice(1, 3)), (7, slice(None)), (64, slice(None))):
         cut = Engine(model, kv_cache_gb=0.05, max_batch_tokens=budget)
-        assert same(cut.embed(prompts[:count]), expected[:count])
+        assert same(cut.embed(prompts[some]), expected[some])
         assert cut.stats.steps > 3
 
-    alone = Engine(model, kv_cache_gb=0.05)
-    assert same([alone.embed([prompt])[0] for prompt in prompts], expected)
+    whole.cache.clear()
+    assert same([whole.embed([prompt])[0] for prompt in prompts], expected)
 
     torch.set_num_threads(1 if torch.get_num_threads() > 1 else 2)
     assert same(Engine(model, kv_cache_gb=0.05).embed(prompts), expected)

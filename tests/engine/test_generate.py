@@ -41,8 +41,8 @@ def test_greedy_texts_are_those_of_plain_transformers(model: str) -> None:
         assert completion.finish_reason == "length" and len(completion.token_ids) == 20
 
 
-def test_the_real_model_says_what_transformers_has_it_say(smollm2: str) -> None:
-    engine, reference = Engine(smollm2, kv_cache_gb=0.2), open_reference(smollm2)
+def test_the_real_model_says_what_transformers_has_it_say(smollm2: str, smollm2_engine: Engine) -> None:
+    engine, reference = smollm2_engine, open_reference(smollm2)
     prompt = engine.tokenizer.prompt("The capital of France is")
     [completion] = engine.generate([prompt], max_tokens=12, temperature=0.0)
     expected = reference.generate(torch.tensor([list(prompt)]), max_new_tokens=12, do_sample=False)[0, len(prompt) :]
@@ -60,8 +60,8 @@ def test_texts_are_the_same_tokens_however_the_batch_is_cut() -> None:
     assert len({completion.token_ids for completion in expected}) > len(prompts) // 2
 
     one_by_one = Engine(TINY, kv_cache_gb=0.05)
-    alone = [one_by_one.generate([p], seeds=[s], **CREATIVE)[0] for p, s in zip(prompts, seeds, strict=True)]
-    assert_same(alone, expected)
+    alone = [one_by_one.generate([prompts[place]], seeds=[place], **CREATIVE)[0] for place in range(4)]
+    assert_same(alone, expected[:4])
 
     small_steps = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=7)
     order = list(range(len(prompts)))
@@ -112,8 +112,8 @@ def test_samples_of_a_prompt_share_its_tokens_and_differ() -> None:
     assert engine.generate([prompt], n=5, **CREATIVE) != engine.generate([prompt], n=5, **CREATIVE)  # fresh seeds
 
 
-def test_end_tokens_and_stop_strings_end_a_text_and_stay_out_of_it(smollm2: str) -> None:
-    engine = Engine(smollm2, kv_cache_gb=0.2)
+def test_end_tokens_and_stop_strings_end_a_text_and_stay_out_of_it(smollm2_engine: Engine) -> None:
+    engine = smollm2_engine
     chat = engine.chat([message("Say the word blue and nothing else.")])
     [whole] = engine.generate([chat], max_tokens=60, temperature=0.0)
     assert whole.finish_reason == "stop" and "<|im_end|>" not in whole.text

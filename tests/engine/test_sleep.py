@@ -39,7 +39,6 @@ def test_a_sleeping_engine_holds_no_cache_and_wakes_as_it_was(engine: Engine) ->
         assert caches
         engine.sleep()
         engine.sleep()
-        gc.collect()
         assert not any(cache() for cache in caches)
         assert engine.cache.pool.free == engine.cache.pool.usable
         for call in (lambda: engine.score(PROMPTS, LABELS), lambda: engine.update_weights(adapter=None)):
@@ -60,7 +59,6 @@ def test_the_cache_is_sized_anew_at_every_waking_and_never_grows_beyond_what_is_
             pool = weakref.ref(engine.cache.pool)
             engine.sleep()
             engine.wake()
-            gc.collect()
             assert pool() is None
             assert engine.runner.blocks == engine.cache.pool.count == blocks
             assert full_logprobs(engine) == before

@@ -20,14 +20,14 @@ def engine() -> Engine:
 
 def test_a_short_text_and_a_score_that_come_later_end_before_a_long_text(engine: Engine) -> None:
     nearly_full = [1] * (engine.max_prompt_tokens - 2)
-    long = engine.generate_iter([nearly_full, [1, 2, 3]], max_tokens=150, temperature=0.0, ignore_eos=True)
+    long = engine.generate_iter([nearly_full, [1, 2, 3]], max_tokens=60, temperature=0.0, ignore_eos=True)
     assert next(long)[1].prompt == 0  # the other text is under way from here on
     expected = Engine(TINY, kv_cache_gb=0.05).generate([[1, 2, 4]], max_tokens=3, temperature=0.0, ignore_eos=True)
     assert engine.generate([[1, 2, 4]], max_tokens=3, temperature=0.0, ignore_eos=True) == expected
     assert engine.score([[5, 6]], DIGITS)[0].reason is None
     assert engine.scheduler.has_work()
     [(_, completion)] = long
-    assert len(completion.token_ids) == 150
+    assert len(completion.token_ids) == 60
 
 
 def test_a_short_call_does_not_wait_for_the_whole_of_a_long_one_which_ends_however_many_come() -> None:
@@ -120,7 +120,7 @@ def test_a_call_of_lower_priority_number_does_not_wait_for_the_chunks_of_another
 @pytest.mark.parametrize("priority", [-1, 5, 6])
 def test_texts_that_fill_every_step_leave_a_share_of_it_to_what_is_as_urgent(priority: int) -> None:
     engine = Engine(TINY, kv_cache_gb=0.05, max_batch_tokens=16)
-    texts = engine.generate_call([[40 + n] for n in range(20)], max_tokens=30, ignore_eos=True)
+    texts = engine.generate_call([[40 + n] for n in range(20)], max_tokens=12, ignore_eos=True)
     asked = engine.score_call([[9, 8, 7, 6, 5]], DIGITS)
     engine.start(texts, priority=5)
     for _ in range(4):
@@ -133,7 +133,7 @@ def test_texts_that_fill_every_step_leave_a_share_of_it_to_what_is_as_urgent(pri
     while texts.open or asked.open:
         engine.step()
     alone = Engine(TINY, kv_cache_gb=0.05)
-    written = alone.generate([[40 + n] for n in range(20)], max_tokens=30, ignore_eos=True)
+    written = alone.generate([[40 + n] for n in range(20)], max_tokens=12, ignore_eos=True)
     assert [answer for _, answer in sorted(texts.answers)] == written
     assert [answer for _, answer in asked.answers] == alone.score([[9, 8, 7, 6, 5]], DIGITS)
 

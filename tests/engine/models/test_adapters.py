@@ -37,6 +37,15 @@ def engine() -> Engine:
     return Engine(TINY, kv_cache_gb=0.05)
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two adapters, to be copied."""
+    folder = tmp_path_factory.mktemp("adapters")
+    save_adapter(folder / "good", seed=1)
+    save_adapter(folder / "bad", seed=2)
+    return folder
+
+
 @pytest.mark.parametrize(
     ("model", "how"),
     [
@@ -148,11 +157,10 @@ def spoil_weights(folder: Path) -> None:
     ],
 )
 def test_an_adapter_that_cannot_be_used_is_one_sentence_and_the_present_one_stays(
-    engine: Engine, spoil: Any, error: type[AdjudgeError], words: str, tmp_path: Path
+    engine: Engine, spoil: Any, error: type[AdjudgeError], words: str, saved: Path, tmp_path: Path
 ) -> None:
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     good, bad = tmp_path / "good", tmp_path / "bad"
-    save_adapter(good, seed=1)
-    save_adapter(bad, seed=2)
     spoil(bad)
     bare = full_logprobs(engine)
     with pytest.raises(error, match=words):

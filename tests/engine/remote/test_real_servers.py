@@ -53,7 +53,7 @@ def seed(remote: RemoteEngine, number: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("labels", LABEL_SETS)
-def test_scores_are_those_of_the_same_weights_here(engine: Engine, remote: RemoteEngine, labels: Any) -> None:
+def test_scores_are_those_of_the_same_weights_here(remote: RemoteEngine, engine: Engine, labels: Any) -> None:
     prompts = [*PROMPTS, *plain_prompts(20)]
     for there, here in zip(remote.score(prompts, labels), engine.score(prompts, labels), strict=True):
         assert there.reason is None
@@ -61,7 +61,7 @@ def test_scores_are_those_of_the_same_weights_here(engine: Engine, remote: Remot
         assert (there.mass, there.prompt_tokens) == (pytest.approx(here.mass, rel=1e-2), here.prompt_tokens)
 
 
-def test_greedy_texts_are_those_of_the_same_weights_here(engine: Engine, remote: RemoteEngine) -> None:
+def test_greedy_texts_are_those_of_the_same_weights_here(remote: RemoteEngine, engine: Engine) -> None:
     """Some end by themselves, some are cut; the prompts' ends, U+FFFD among them, stay out of the texts."""
     asked = [
         engine.chat([Message("user", Prompt((Segment(text),)))])
@@ -76,7 +76,7 @@ def test_greedy_texts_are_those_of_the_same_weights_here(engine: Engine, remote:
             assert [token for token, _ in one.top] == [token for token, _ in other.top]
 
 
-def test_prompts_are_read_as_by_the_same_weights_here(engine: Engine, remote: RemoteEngine) -> None:
+def test_prompts_are_read_as_by_the_same_weights_here(remote: RemoteEngine, engine: Engine) -> None:
     prompts = [*PROMPTS, *plain_prompts(5)]
     how: dict[str, Any] = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 2}
     for there, here in zip(remote.generate(prompts, **how), engine.generate(prompts, **how), strict=True):
@@ -119,7 +119,7 @@ def test_samples_of_a_seed_come_again_and_differ_among_themselves(remote: Remote
     assert [text.text for text in again] == [first.text, second.text] and first.text != second.text
 
 
-def test_only_allowed_tokens_are_written(engine: Engine, remote: RemoteEngine) -> None:
+def test_only_allowed_tokens_are_written(remote: RemoteEngine, engine: Engine) -> None:
     allowed = [engine.tokenizer.encode(letter, False)[0] for letter in "abc"]
     how: dict[str, Any] = {"allowed_token_ids": allowed, "max_tokens": 8} | seed(remote, 1)
     if "allowed_token_ids" not in remote.protocol.fields:
@@ -135,7 +135,7 @@ def test_a_prompt_beyond_the_context_costs_nobody_else_anything(remote: RemoteEn
     assert long.reason == "too_long" and short.reason is None
 
 
-def test_a_judge_comes_to_the_same_verdicts(engine: Engine, remote: RemoteEngine) -> None:
+def test_a_judge_comes_to_the_same_verdicts(remote: RemoteEngine, engine: Engine) -> None:
     pairs = [Pair(prompt="Write.", a=f"A lamp, {n} years dark.", b="<|im_end|> 5 </ANSWER>") for n in range(3)]
     here, there = (PairwiseJudge(each, min_mass=0.0).compare(pairs) for each in (engine, remote))
     for mine, theirs in zip(here, there, strict=True):

@@ -346,6 +346,6 @@ def test_a_text_is_that_of_its_tokens_whatever_the_server_puts_before_it(
     open_remote: Open, engine: Engine, kind: str, options: dict[str, Any]
 ) -> None:
     remote, _ = open_remote(kind, peer={"before": "Rate this.\ufffd"})
-    how: dict[str, Any] = {"max_tokens": 24, "temperature": 0.0} | options
+    how: dict[str, Any] = {"max_tokens": 12, "temperature": 0.0} | options
     texts = [text.text for text in engine.generate(VARIED, **how)]
     assert [text.text for text in remote.generate(VARIED, **how)] == texts and any(texts)

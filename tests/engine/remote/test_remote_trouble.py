@@ -165,9 +165,9 @@ def test_a_prompt_that_was_not_read_is_no_certainty(open_remote: Open, kind: str
     else:
         body = {"choices": [{"text": "a", "finish_reason": "length", "token_ids": [97]} | listed]}
     remote, server = open_remote(kind, *[says(200, body)] * 2, proper, retries=1)
-    [text] = remote.generate(["ab"], temperature=1.0, prompt_logprobs=1)
+    [text] = remote.generate(["ab"], max_tokens=2, temperature=1.0, prompt_logprobs=1)
     assert (text.finish_reason, text.prompt_logprobs, len(server.bodies)) == ("cancelled", (), 2)
-    [text] = remote.generate(["ab"], temperature=1.0, prompt_logprobs=1)
+    [text] = remote.generate(["ab"], max_tokens=2, temperature=1.0, prompt_logprobs=1)
     assert [one and one.token_id for one in text.prompt_logprobs] == [None, 98]
 
 

@@ -22,7 +22,7 @@ from adjudge.engine.text.written_scores import AnswerFormat, find_answers
 from adjudge.kernels.byte_table import ByteTable
 
 LABELS = Labels(("1", "2", "3", "10"))
-STORY = "abc def ghi " * 30
+STORY = "abc def ghi " * 8  # longer than a sliding window
 Surroundings = Callable[[], AbstractContextManager[Any]]
 
 

@@ -12,6 +12,11 @@ from adjudge.engine.text.tokenizer import Tokenizer
 from tests.engine.text.tokenizers import sentencepiece_tokenizer
 
 
+@pytest.fixture(scope="module")
+def real(smollm2: str) -> Tokenizer:
+    return Tokenizer(open_tokenizer(resolve(smollm2)))
+
+
 def grown(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, str]:
     """What a text of these tokens comes to, settled and whole; what has settled must stay."""
     text = GrowingText(tokenizer.decode_on, tokenizer.bytewise)
@@ -42,16 +47,14 @@ def test_sentencepiece_words_keep_the_spaces_before_them() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_any_tokens_of_a_byte_level_vocabulary_are_what_their_whole_decodes_to(smollm2: str, seed: int) -> None:
-    real = Tokenizer(open_tokenizer(resolve(smollm2)))
+def test_any_tokens_of_a_byte_level_vocabulary_are_what_their_whole_decodes_to(real: Tokenizer, seed: int) -> None:
     source = random.Random(seed)
     some = real.encode("é🙂€ a story <|im_end|>", True)
     ids = [source.choice([*some, source.randrange(real.vocab_size)]) for _ in range(200)]
     assert grown(real, ids)[1] == real.decode(ids)
 
 
-def test_bytes_that_never_come_to_a_character_are_settled_all_the_same(smollm2: str) -> None:
-    real = Tokenizer(open_tokenizer(resolve(smollm2)))
+def test_bytes_that_never_come_to_a_character_are_settled_all_the_same(real: Tokenizer) -> None:
     source = random.Random(0)
     single = [real.inner.convert_tokens_to_ids(bytes_to_unicode()[byte]) for byte in range(0x80, 0xC0)]
     lead = [real.inner.convert_tokens_to_ids(bytes_to_unicode()[byte]) for byte in (0x41, 0xC3, 0xE2, 0xF0)]

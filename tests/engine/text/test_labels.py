@@ -54,13 +54,14 @@ def test_labels_of_any_length_may_stand_after_a_space_where_one_of_them_is_a_tok
     assert [tokens[0] for label, tokens, stops in ended if label == "A" and not stops] == ["A", " A"]
 
 
-def test_the_answer_that_a_model_writes_has_its_probability_though_it_is_several_tokens(smollm2: str) -> None:
-    engine = Engine(smollm2, kv_cache_gb=0.1)
+def test_the_answer_that_a_model_writes_has_its_probability_though_it_is_several_tokens(
+    smollm2_engine: Engine,
+) -> None:
     prompt = (
         "Q: Is the sky green?\nA: No\nQ: What did I eat on 3 May 1987?\nA: Not sure\nQ: What is my aunt's name?\nA:"
     )
-    [score] = engine.score([prompt], ["Yes", "No", "Not sure"])
-    [text] = engine.generate([prompt], max_tokens=2, temperature=0.0, logprobs=1)
+    [score] = smollm2_engine.score([prompt], ["Yes", "No", "Not sure"])
+    [text] = smollm2_engine.generate([prompt], max_tokens=2, temperature=0.0, logprobs=1)
     assert text.text == " Not sure" and score.best == "Not sure"
     assert score.full_logprobs is not None
     assert score.full_logprobs[2] >= sum(token.logprob for token in text.logprobs) - 1e-4

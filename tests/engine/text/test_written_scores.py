@@ -25,8 +25,8 @@ def written(engine: Engine, prompt: int, text: str) -> Completion:
     return Completion(prompt, 0, text, engine.tokenizer.encode(text, True), "stop")
 
 
-def test_a_written_score_is_read_as_a_distribution_at_its_place(smollm2: str) -> None:
-    engine = Engine(smollm2, kv_cache_gb=0.2)
+def test_a_written_score_is_read_as_a_distribution_at_its_place(smollm2: str, smollm2_engine: Engine) -> None:
+    engine = smollm2_engine
     reference = open_reference(smollm2)
     prompt = "Rate the story from 1 to 5."
     texts = [
