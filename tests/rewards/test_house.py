@@ -16,7 +16,7 @@ from adjudge.rewards.records.verdict import Item
 
 PAIRS = Path(__file__).parents[2] / "examples" / "pairs.jsonl"
 ASPECTS = parse_aspects("coherence")
-WORDS = 25
+WORDS = 40
 """How much of an honest story is read: whole sentences until they have so many words."""
 STORIES = 16
 """How many of them each trick is held against."""
