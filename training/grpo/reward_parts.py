@@ -41,6 +41,8 @@ from adjudge.rewards.reward import Reward
 
 ALWAYS = ("prompts", "completions", "completion_ids")
 """What a function can always take, whatever columns the data have."""
+DYNAMIC = 'unless the part has reference = "dynamic", which the policy as it begins writes'
+"""How a part that compares needs no reference of the data."""
 
 
 class Engine(EngineChoice, frozen=True, forbid_unknown_fields=True):
@@ -168,8 +170,8 @@ class Judged(Part, frozen=True, kw_only=True):
         kind = self._kind(engine)
         from_data = self.reference == "static" or (self.reference is None and self._compares(kind))
         for row in rows if from_data else ():
-            if not row.text("reference", "what responses are held against"):
-                raise AdjudgeError(f'{row.place}: "reference" is blank: give a text to hold responses against')
+            if not row.text("reference", f"a part that compares with it, {DYNAMIC}"):
+                raise AdjudgeError(f'{row.place}: "reference" is blank: give a text to compare with, {DYNAMIC}')
         check_prompts(kind, rows, self.options)
 
     def opened(self, engine: Engine) -> EngineFace | None:
