@@ -117,7 +117,7 @@ def _sides(one: Rated) -> list[str]:
 def _judged(
     rated: Sequence[Rated], aspects: Sequence[str], recipe: DirectRecipe, engine: EngineFace
 ) -> dict[str, list[float | None]]:
-    """What the judge of a recipe says of every text; None where it abstains."""
+    """What the judge of a recipe says of every text; None where it abstains, or people said nothing."""
     judge = prepare(recipe.judge.name, recipe.judge.options)(engine, None)
     kind = kind_of(recipe.judge.name)
     verdicts = judge.judge([kind.subject(one.row, number) for number, one in enumerate(rated, 1)])
@@ -125,7 +125,9 @@ def _judged(
     for one, verdict in zip(rated, verdicts, strict=True):
         for side in _sides(one):
             for aspect, scores in said.items():
-                if isinstance(verdict, PairVerdict):
+                if (aspect, side) not in one.targets:
+                    scores.append(None)
+                elif isinstance(verdict, PairVerdict):
                     part = verdict.aspects[aspect]
                     scores.append(part.score_a if side == "_a" else part.score_b)
                 else:
@@ -133,11 +135,14 @@ def _judged(
     return said
 
 
-def _foretold(known: DataSet, asked: DataSet, aspect: str, fit: Fit) -> Sequence[float]:
-    """What a fit on the training rows foretells; nothing where none of them has the aspect."""
+def _foretold(known: DataSet, asked: DataSet, aspect: str, fit: Fit) -> Sequence[float | None]:
+    """What a fit on the training rows foretells where people have spoken; nothing where none of them has the aspect."""
     rows = [row for row in known.rows if aspect in row.scores]
+    if not rows:
+        return ()
     texts, scores = [row.item.response for row in rows], [row.scores[aspect][0] for row in rows]
-    return fit(texts, scores, [row.item.response for row in asked.rows]) if rows else ()
+    values = fit(texts, scores, [row.item.response for row in asked.rows])
+    return [value if aspect in row.scores else None for row, value in zip(asked.rows, values, strict=True)]
 
 
 def _mean(texts: Sequence[str], scores: Sequence[float], asked: Sequence[str]) -> list[float]:

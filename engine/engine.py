@@ -100,10 +100,11 @@ class Engine(EngineFace):
             raise AdjudgeError("batch_invariant and torch_compile do not go together: leave one out")
         if cuda_graphs:
             check_recordable(choose_device(device), isinstance(model, Lent))
+        sizes = {"max_batch_tokens": max_batch_tokens, "max_queue": max_queue}
+        at_least(1, **{name: size for name, size in sizes.items() if size is not None})
         opened, where, name, fingerprint = _opened(model, device, dtype)
         if max_batch_tokens is None:
             max_batch_tokens = CPU_BATCH_TOKENS if where.type == "cpu" else GPU_BATCH_TOKENS
-        at_least(1, max_batch_tokens=max_batch_tokens, **({} if max_queue is None else {"max_queue": max_queue}))
         super().__init__(Tokenizer(opened.tokenizer, opened.model.get_input_embeddings().num_embeddings))
         self.name, self.fingerprint = name, self.tokenizer.fingerprint_of(fingerprint)
         self._base = Base(name, fingerprint)

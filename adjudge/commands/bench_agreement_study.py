@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from adjudge.bench.agreement import protocols
+from adjudge.bench.agreement.bare_model import BareModel
 from adjudge.bench.agreement.baselines import bag_of_words, length_only
 from adjudge.bench.agreement.comparison import (
     Line,
@@ -41,7 +42,6 @@ from adjudge.rewards.judges.kinds import Options, kind_of, named, prepare
 from adjudge.rewards.records.rows import Row
 from adjudge.rewards.records.wire import item_of, json_line
 from adjudge.rewards.run import run_of
-from adjudge.training.bare_model import BareModel
 from adjudge.training.terminal import say
 from adjudge.training.unanswered import UnansweredEngine
 
@@ -92,27 +92,41 @@ def plain(study: Study) -> Found:
         with _bare_model(study) as asked:
             raters += [by_likelihood(dataset, targets, *asked)] if asked else []
     lines = [line for rater in raters for line in rater_lines(dataset, rater, targets, how)]
-    told = judged.verdicts, judged.cost.model
     if isinstance(own, Choices):
-        kept = [(one, row) for one, row in zip(own.overall, dataset.rows, strict=True) if one.preference is not None]
-        chosen, said = [one for one, _ in kept], [row.preferred for _, row in kept]
-        points = ([one.preference or 0.0 for one in chosen], said)
-        sure = sureness(chosen, said) if all(one.sure for one in chosen) else ((), ())
-        return Found(_by_target(lines), *told, labels=(0.0, 0.5, 1.0), scored=points, sure=sure)
+        return _of_pairs(dataset, judged, own, lines)
+    return _of_texts(study, judged, own, targets or [OVERALL], lines)
+
+
+def _of_pairs(dataset: DataSet, judged: Judged, own: Choices, lines: Sequence[Line]) -> Found:
+    kept = [(one, row) for one, row in zip(own.overall, dataset.rows, strict=True) if one.preference is not None]
+    chosen, said = [one for one, _ in kept], [row.preferred for _, row in kept]
+    return Found(
+        _by_target(lines),
+        judged.verdicts,
+        judged.cost.model,
+        labels=(0.0, 0.5, 1.0),
+        scored=([one.preference or 0.0 for one in chosen], said),
+        sure=sureness(chosen, said) if all(one.sure for one in chosen) else ((), ()),
+    )
+
+
+def _of_texts(study: Study, judged: Judged, own: Scores, targets: Sequence[str], lines: list[Line]) -> Found:
+    dataset, how = study.dataset, study.how
     if study.judge == "ensemble":
         verdicts = protocols.fitting(dataset, all_scores(study, judged, [study.options.get("partners", 4)])[0])
         scale = own.scale or dataset.scale
         lines.append(ensemble_line(dataset, "all scores", study.judge, pooled(verdicts), scale, how))
-    if among := raters_line(dataset, targets or [OVERALL], how):
+    if among := raters_line(dataset, targets, how):
         lines.append(among)
-    listed = listed_of(dataset, own, targets or [OVERALL])
+    listed = listed_of(dataset, own, targets)
     return Found(
         _by_target(lines),
-        *told,
-        confusion_of(dataset, own, targets or [OVERALL], how),
+        judged.verdicts,
+        judged.cost.model,
+        confusion_of(dataset, own, targets, how),
         whole_labels(dataset.scale),
-        (listed.judge, listed.human),
-        (listed.confidence, listed.correct),
+        scored=(listed.judge, listed.human),
+        sure=(listed.confidence, listed.correct),
     )
 
 

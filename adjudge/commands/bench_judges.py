@@ -124,9 +124,9 @@ def bench_disturbances(
             held.enter_context(keeping(kept, lambda: f"what was judged is in {kept}", "run it again to go on"))
         engine = Engine(model, adapter=adapter, device=device, dtype=dtype)
         outcomes = judged(PointwiseJudge(engine, aspects=asked, journal=book), drawn, changed)
-    machine = describe_machine(engine.runner.device)
-    if output is not None:  # before anything is printed
-        write_outcomes(output, outcomes, (model, adapter or "", aspects, steps, sentences, seed, machine))
+        machine = describe_machine(engine.runner.device)
+        if output is not None:  # before anything is printed
+            write_outcomes(output, outcomes, (model, adapter or "", aspects, steps, sentences, seed, machine))
     title = f"{stories.name}, {len(drawn)} stories, {counted(steps, 'step')}, {model}"
     open_console(150).print(outcome_table(outcomes, title))
     print("[low, high]: 95 % of draws of stories; scores are from 1 to 5, the mean of the aspects; of texts with both")

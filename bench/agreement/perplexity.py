@@ -7,11 +7,11 @@ from functools import partial
 
 import msgspec
 
+from adjudge.bench.agreement.bare_model import BareModel
 from adjudge.bench.agreement.baselines import by_number
 from adjudge.bench.agreement.dataset import DataSet
 from adjudge.bench.agreement.preferring import Rater
 from adjudge.rewards.journal import Journal, content_key
-from adjudge.training.bare_model import BareModel
 
 LIKELIHOOD = "likelihood (bare model)"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -89,7 +90,7 @@ def _compare_names(folder: str | Path, model: Base) -> None:
 
 def read_adapter(folder: str | Path) -> Adapter:
     """The adapter in a PEFT folder; raises ModelNotFound, ModelCorrupt or ModelUnsupported."""
-    if not isinstance(folder, str | Path):
+    if not isinstance(folder, str | os.PathLike):
         raise AdjudgeError(f"the adapter is {shown(folder)}: give the path of its folder")
     folder = Path(folder).expanduser()
     if not (folder / CONFIG).is_file():

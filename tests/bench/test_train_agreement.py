@@ -58,6 +58,18 @@ def test_a_direct_evaluator_stands_beside_its_rivals_on_held_out_prompts(tmp_pat
     assert row["rows"] == row["asked"] and float(row["error_low"]) < float(row["error"]) < float(row["error_high"])
 
 
+def test_a_text_has_the_scores_that_people_gave_it_and_no_mean_of_them(tmp_path: Path) -> None:
+    aspects = {"judge": {"options": {"aspects": "wit=Is it funny?,overall=Is it good?", "min_mass": 0.0}}}
+    tales = [
+        tale | {"ratings": {"wit": tale["ratings"]["wit"], **({"overall": 3 + n % 2} if n % 3 else {})}}
+        for n, tale in enumerate(TALES)
+    ]
+    found = table(train_direct(direct_recipe(tmp_path, tales, **aspects, optimiser={"steps": 1})).folder.path)
+    for judge in (UNTRAINED, MEAN, LENGTH, WORDS, TRAINED):
+        rows, asked = (int(found["overall", judge][name]) for name in ("rows", "asked"))
+        assert rows == asked < int(found["wit", judge]["rows"])
+
+
 def test_why_there_is_no_interval_is_told(tmp_path: Path) -> None:
     run = train_direct(direct_recipe(tmp_path, TALES[:14], **ASPECTS, optimiser={"steps": 1}))
     command = ["train", "agreement", str(run.folder.path), "--device", "cpu"]

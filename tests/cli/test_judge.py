@@ -221,9 +221,9 @@ def test_a_pipe_in_and_a_pipe_out_leave_no_files_where_streams_are(run: Run, pro
     told = refused(run("judge", "/dev/stdin", *SHORT, "-o", "/dev/stdout"))
     assert "beside /dev/stdout, which is no file: name it with --journal" in told
     text = write_pairs(tmp_path / "pairs.jsonl", 2).read_text()
-    done = process("judge", "-", *SHORT, "-o", "-", "--journal", "j.journal", input=text)
+    done = process("judge", "-", *SHORT, "-o", "/dev/stdout", "--journal", "j.journal", input=text)
     assert done.returncode == 0 and [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["p0", "p1"]
-    assert "2 pairs" in done.stderr and "verdicts: -" in done.stderr
+    assert "2 pairs" in done.stderr and "verdicts: /dev/stdout" in done.stderr
     for out in ("-", "/dev/stdout"):
         assert process("replay", "j.journal", "-o", out).stdout == done.stdout
     assert {path.name for path in tmp_path.iterdir()} == {"pairs.jsonl", "j.journal", "j.journal.lock"}

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from adjudge.bench.agreement.bare_model import BareModel
 from adjudge.bench.agreement.comparison import Scores
 from adjudge.bench.agreement.dataset import OVERALL, DataSet, RatedPair, RatedText
 from adjudge.bench.agreement.perplexity import by_likelihood, likelihood_of
 from adjudge.bench.agreement.preferring import Choices
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.records.verdict import Item, Pair
-from adjudge.training.bare_model import BareModel
 
 TINY = "dummy:tiny-llama"
 

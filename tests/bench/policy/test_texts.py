@@ -7,6 +7,7 @@ import pytest
 import torch
 from tokenizers import AddedToken, processors
 
+from adjudge.bench.agreement.bare_model import BareModel
 from adjudge.bench.policy.policies import Asked, Policy
 from adjudge.bench.policy.texts import Opening, Writer, Writing, identity_of, opening_of
 from adjudge.engine.engine import Engine
@@ -16,7 +17,6 @@ from adjudge.engine.sampling import Sampling
 from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.records.rows import Row
-from adjudge.training.bare_model import BareModel
 from adjudge.training.prompts import asked, read_by_policy
 from adjudge.training.recipe import Data
 

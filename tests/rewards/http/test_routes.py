@@ -364,11 +364,12 @@ def test_verdicts_are_worded_where_others_are_not_held_up(site: Served, monkeypa
 
 
 def test_a_client_that_goes_takes_its_judge_with_it(site: Served) -> None:
-    stats = site.engine.engine.stats
+    stats, before = site.engine.engine.stats, site.engine.engine.stats.tokens_computed
     body = json.dumps({"pairs": [{**PAIR, "story_a": f"{number} {'a' * 800}"} for number in range(300)]}).encode()
     with raw_request(site.url, "/v1/judge", body):
         wait_until_busy(site.engine)
     wait_until_idle(site.engine)
+    assert stats.tokens_computed - before < 300 * 400  # half of the stories' tokens
     asked = stats.prompts
     assert site.post("/v1/judge", {"pairs": [PAIR]}).status_code == 200
     assert stats.prompts - asked == 4  # nobody else goes on asking

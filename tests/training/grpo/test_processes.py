@@ -70,7 +70,7 @@ def together(folder: Path) -> CompletedProcess[str]:
     return launched("two-processes.yaml", IN_TURN, folder / "whole.toml", folder / "stopped.toml")
 
 
-def trained_well(run: RunFolder) -> None:
+def assert_trained_well(run: RunFolder) -> None:
     """A local batch of three cut a group of two: all of it was logged, once, and comes again."""
     lines = read_metrics(run.metrics)
     assert [(line["split"], line["step"]) for line in lines] == [
@@ -89,7 +89,7 @@ def trained_well(run: RunFolder) -> None:
 def test_two_processes_train_one_policy(folder: Path, together: CompletedProcess[str]) -> None:
     assert f"{folder / 'whole.toml'} ended with 0" in together.stderr, together.stderr
     assert "3 at once, in 2 processes" in together.stderr and together.stdout.count("policy: ") == 1
-    trained_well(RunFolder(folder / "whole"))
+    assert_trained_well(RunFolder(folder / "whole"))
 
 
 def test_two_processes_end_together_when_a_guard_stops_them_and_have_saved_what_they_had(
@@ -101,9 +101,9 @@ def test_two_processes_end_together_when_a_guard_stops_them_and_have_saved_what_
     assert len(read_rewards(run.rewards)) == 6 and (run.path / "checkpoint-1").is_dir()
 
 
-def test_one_process_takes_all_turns_itself(tmp_path: Path) -> None:
+def test_one_process_trains_as_two_do(tmp_path: Path) -> None:
     (tmp_path / "whole.toml").write_text(WHOLE)
     result = launched("one-process.yaml", "-m", "adjudge", "train", "grpo", tmp_path / "whole.toml")
     assert result.returncode == 0, result.stderr
     assert "3 at once, 2 times, in 1 process" in result.stderr and result.stdout.count("policy: ") == 1
-    trained_well(RunFolder(tmp_path / "whole"))
+    assert_trained_well(RunFolder(tmp_path / "whole"))

@@ -6,9 +6,9 @@ from statistics import fmean
 
 import pytest
 
+from adjudge.bench.agreement.bare_model import BareModel
 from adjudge.engine.engine import Engine
 from adjudge.engine.text.labels import LabelSet
-from adjudge.training.bare_model import BareModel
 
 TINY = "dummy:tiny-llama"
 

@@ -10,7 +10,6 @@ from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.sources import open_source, resolve, tokenizer_named
 from adjudge.engine.text.tokenizer import Tokenizer
-from adjudge.engine.tokens import Tokens
 
 LONGEST = 4096
 """Tokens of a prompt and its text that are read at most: of longer ones the beginning."""
@@ -35,21 +34,17 @@ class BareModel:
 
     def likelihood(self, prompt: str, text: str) -> float | None:
         """The mean log-probability, in nats, of a text's tokens after its prompt and a blank line; None without any."""
+        import torch
+        from torch.nn.functional import cross_entropy
+
         before = self._tokenizer.prompt(f"{prompt}\n\n")
         tokens = self._tokenizer.encode(text, False, after=before)[: max(0, self._longest - len(before))]
         if not tokens:
             return None
-        return fmean(self._log_probabilities(before, tokens))
-
-    def _log_probabilities(self, before: Tokens, text: Tokens) -> list[float]:
-        """The log-probability, in nats, of each token of a text."""
-        import torch
-        from torch.nn.functional import cross_entropy
-
-        ids_BT = torch.tensor([[*before, *text]], device=self.device)
+        ids_BT = torch.tensor([[*before, *tokens]], device=self.device)
         with torch.inference_mode():
             logits_TV = self._opened[0](input_ids=ids_BT, use_cache=False).logits[0, len(before) - 1 : -1]
-            return (-cross_entropy(logits_TV.float(), ids_BT[0, len(before) :], reduction="none")).tolist()
+            return fmean((-cross_entropy(logits_TV.float(), ids_BT[0, len(before) :], reduction="none")).tolist())
 
     @property
     def _longest(self) -> int:
