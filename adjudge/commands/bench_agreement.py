@@ -110,8 +110,9 @@ def bench_agreement(
     for the first place in log-odds, ECE. Each with a bootstrap interval over prompts, beside the length of the text
     alone. A judge of single texts decides a pair by the higher score.
 
-    The folder gets agreement.csv, agreement.json, scores.png, reliability.png, the texts, the verdicts and their
-    journal; a run can be stopped and continued with --resume, and figures of other --draws cost nothing anew.
+    The folder gets agreement.csv, agreement.json, scores.png, reliability.png where there is a calibration, the texts,
+    the verdicts and their journal; a run can be stopped and continued with --resume, and figures of other --draws cost
+    nothing anew.
     """
     ends = None if scale is None else _ends(scale)
     check_judge(judge, MEASURED)

@@ -84,8 +84,13 @@ def kind_name(judge: object) -> str | None:
 
 
 def named(judge: str, rows: Sequence[Row]) -> str:
-    """The entry of KINDS for these rows: for a judge of single texts and of pairs, the first row's columns decide."""
-    return of_pairs(judge) if {"story_a", "story_b"} & rows[0].columns.keys() else judge
+    """The entry of KINDS for these rows: for a judge of single texts and of pairs, the first row's columns decide.
+
+    What is left of a pair, one of whose stories goes by the name of a response, is a single text.
+    """
+    columns = rows[0].columns.keys()
+    stories = {"story_a", "story_b"} & columns
+    return of_pairs(judge) if len(stories) == 2 or (stories and "response" not in columns) else judge
 
 
 def of_pairs(judge: str) -> str:

@@ -9,8 +9,9 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import HANNA, PERSE
-from adjudge.rewards.judges.kinds import prepare
+from adjudge.rewards.judges.kinds import named, prepare
 from adjudge.rewards.judges.options import as_taken
+from adjudge.rewards.records.rows import Row, renamed
 
 
 @pytest.mark.parametrize(
@@ -67,3 +68,12 @@ def test_names_of_aspects_mean_those_of_readers_first_where_a_judge_goes_by_a_re
 @pytest.mark.parametrize("judge", ["rubric", "tree", "personal", "principle", "debate"])
 def test_what_is_none_was_not_said(judge: str) -> None:
     assert as_taken(judge, dict.fromkeys(("rubric", "without", "weights", "principles", "examples"))) == {}
+
+
+def test_rows_of_pairs_are_judged_as_such_and_one_side_of_them_as_single_texts() -> None:
+    rows = [Row("line 1", {"prompt": "p", "story_a": "one", "story_b": "two"})]
+    assert named("pointwise", rows) == "pointwise of pairs"
+    for side in ("story_a", "story_b"):
+        assert named("pointwise", renamed(rows, {"response": side}, "--columns")) == "pointwise"
+    assert named("pointwise", [Row("line 1", {**rows[0].columns, "response": "three"})]) == "pointwise of pairs"
+    assert named("pointwise", [Row("line 1", {"prompt": "p", "story_a": "one"})]) == "pointwise of pairs"
