@@ -11,6 +11,8 @@ import pytest
 import typer
 
 from adjudge.cli import app
+from adjudge.training.evaluator.recipe import PreferenceRecipe
+from adjudge.training.recipe import read_recipe
 from tests.cli.driving import loaded
 
 ROOT = Path(__file__).parents[2]
@@ -43,3 +45,10 @@ def test_a_command_of_the_docs_is_one_that_there_is(page: str, line: str, monkey
         assert words and words[0] in command.commands, f"{page}: {name} {words[:1]}"
         name, command, words = words[0], loaded(command.commands[words[0]]), words[1:]
     command.make_context(name, words)  # raises for what it does not take; nothing is run
+
+
+def test_a_recipe_of_the_docs_is_one_of_a_reward_model(tmp_path: Path) -> None:
+    found = [text for kind, text in BLOCK.findall((ROOT / "docs" / "pipelines.md").read_text()) if kind == "toml"]
+    assert len(found) == 1
+    (tmp_path / "recipe.toml").write_text(found[0])
+    assert read_recipe(tmp_path / "recipe.toml", PreferenceRecipe).data.train == str(tmp_path / "dpo.jsonl")
