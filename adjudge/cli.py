@@ -84,6 +84,8 @@ def _say_no_more(*streams: int) -> None:
 
 def main() -> NoReturn:
     """Run the command line: mistakes the user can mend are one sentence on stderr and exit code 2."""
+    # Trainers report their use in a thread that looks up a name, which crashes while another sets a variable (glibc).
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # for encodings that have not every character

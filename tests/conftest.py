@@ -16,6 +16,7 @@ settings.load_profile("adjudge")
 os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # a process that crashes says where
 # Read when torch is imported: threads that wait for each other within a matmul leave the processors to other tests.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # of trainers in this process, as `adjudge` does
 
 
 LONGEST = (
