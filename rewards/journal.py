@@ -8,11 +8,12 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 from types import MappingProxyType, TracebackType
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 
@@ -76,17 +77,29 @@ def is_journal(path: Path) -> bool:
         return False
 
 
+_USING = RLock()
+"""Held while SQLite is asked: threads share a connection, and so a transaction, and no fork comes in the midst."""
+
+_OPEN: WeakSet[Journal] = WeakSet()
+
+
 class Journal:
     """A SQLite file in WAL mode. What `put` has returned from survives kill -9; several processes may write at once.
 
-    Raises AdjudgeError when the file cannot be opened, is not a journal, or is one of a later version: then nothing in
-    it is changed. Using a damaged one raises AdjudgeError as well. Such an error says to do what `mend` says.
+    Threads share it, and a process that is forked goes on with a connection of its own. Raises AdjudgeError when the
+    file cannot be opened, is not a journal, or is one of a later version: then nothing in it is changed. Using a
+    damaged one raises AdjudgeError as well. Such an error says to do what `mend` says.
     """
 
     def __init__(self, path: str | Path, *, mend: str = ANOTHER) -> None:
         self.path, self.mend = Path(path), mend
-        self._writing = Lock()  # threads share the connection, and so a transaction
-        self._forgetting = self._closed = False
+        self._forgetting = self._closed = self._left = False
+        with _USING:
+            self._connect()
+            _OPEN.add(self)
+
+    def _connect(self) -> None:
+        """Open the file, and make its tables where they are not there; raises AdjudgeError."""
         try:
             if self.path.is_file() and not os.access(self.path.parent, os.W_OK):  # SQLite writes beside it even to read
                 self._open_beside_nothing()
@@ -157,7 +170,8 @@ class Journal:
     def items(self) -> Iterator[tuple[str, bytes]]:
         """The keys and the verdicts (JSON), in the order in which they were written."""
         with self._using():
-            yield from self._db.execute("SELECT key, verdict FROM verdicts ORDER BY rowid")
+            found = self._db.execute("SELECT key, verdict FROM verdicts ORDER BY rowid").fetchall()
+        yield from found
 
     def put(
         self, key: str, verdict: bytes, answers: bytes | None = None, questions: Mapping[bytes, str] = NOTHING
@@ -246,9 +260,18 @@ class Journal:
             return msgspec.json.decode(kept, type=kind)
 
     @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """The same for all that asks SQLite, one thread at a time; a forked process opens the file anew."""
+        with self.naming_damage(), _USING:
+            if self._left:
+                self._connect()
+                self._left = False
+            yield
+
+    @contextmanager
     def _using(self) -> Iterator[None]:
         """The same for all that looks for something or writes, before which is forgotten what was to be."""
-        with self.naming_damage():
+        with self._reaching():
             if self._forgetting:
                 self._forgetting = False
                 self.clear()
@@ -257,7 +280,7 @@ class Journal:
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """All that is written meanwhile, or nothing of it."""
-        with self._using(), self._writing:
+        with self._using():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -281,13 +304,14 @@ class Journal:
         self._forgetting = True
 
     def __len__(self) -> int:
-        with self.naming_damage():
+        with self._reaching():
             return int(self._db.execute("SELECT count(*) FROM verdicts").fetchone()[0])
 
     def close(self) -> None:
         """Fold the write-ahead log into the file and close it."""
-        self._closed = True
-        self._db.close()
+        with _USING:
+            self._closed = True
+            self._db.close()
 
     def __enter__(self) -> Journal:
         return self
@@ -296,3 +320,19 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _leave() -> None:
+    """In a process that was forked: close what its parent holds the locks of, for SQLite would take them for its own.
+
+    Not even a file that is opened anew would be locked here, and what is written would be lost when the parent closes.
+    """
+    for journal in _OPEN:
+        journal._left = True
+        with suppress(sqlite3.Error):
+            journal._db.close()
+    _USING.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_USING.acquire, after_in_parent=_USING.release, after_in_child=_leave)

@@ -63,6 +63,41 @@ def test_threads_that_share_a_journal_write_at_once(tmp_path: Path) -> None:
         assert len(journal) == 50 and [journal.get([name])[name] for name in names] == kept
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_what_a_forked_process_puts_is_kept_though_its_parent_closes_before(tmp_path: Path) -> None:
+    journal, (closed, close) = Journal(tmp_path / "j"), os.pipe()
+    journal.put("parent", b"{}")
+    if (child := os.fork()) == 0:
+        journal.put("before", b"{}")
+        os.close(close)
+        os.read(closed, 1)  # until the parent has closed it
+        with Journal(tmp_path / "j") as another:
+            another.put("anew", b"{}")
+        journal.put("after", b"{}")
+        os._exit(0)
+    while "before" not in journal:
+        pass
+    journal.close()
+    os.close(close)
+    assert os.waitpid(child, 0)[1] == 0
+    with Journal(tmp_path / "j") as journal:
+        assert {key for key, _ in journal.items()} == {"parent", "before", "anew", "after"}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_process_that_is_forked_while_a_thread_writes_waits_for_no_thread_of_its_parent(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal, ThreadPoolExecutor(1) as threads:
+        written = threads.submit(lambda: [journal.put(f"{number}", b"{}") for number in range(500)])
+        for _ in range(5):
+            if (child := os.fork()) == 0:
+                signal.alarm(60)
+                journal.put(f"child {os.getpid()}", b"{}")
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        written.result()
+        assert len(journal) == 505
+
+
 def test_what_was_put_survives_kill_9(tmp_path: Path) -> None:
     process = writer(tmp_path / "j", 50, "x")
     assert process.stdout is not None
