@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+from io import BytesIO
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.whole_file import whole_file
+from adjudge.engine.whole_file import write_whole
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -45,8 +46,9 @@ def save_picture(figure: Any, path: Path) -> None:
     """
     for text in figure.findobj(lambda artist: hasattr(artist, "set_parse_math")):
         text.set_parse_math(False)
-    with whole_file(path) as file:
-        figure.savefig(file, dpi=110, format=path.suffix.removeprefix("."))
+    drawn = BytesIO()  # which takes a second: a run that is killed meanwhile is to leave nothing behind
+    figure.savefig(drawn, dpi=110, format=path.suffix.removeprefix("."))
+    write_whole(path, drawn.getvalue())
 
 
 def save_figure(figure: Any, path: Path, title: str) -> None:

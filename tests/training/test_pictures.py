@@ -39,3 +39,16 @@ def test_a_full_disk_leaves_the_picture_that_was_there(tmp_path: Path, monkeypat
     with pytest.raises(AdjudgeError, match=r"plot.png cannot be written \(No space left on device\): name another"):
         save_figure(figure, path, "Second")
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_nothing_lies_in_the_folder_while_a_picture_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure, found = new_figure(), list[Path]()
+    draw = figure.savefig
+
+    def watched(*place: Any, **how: Any) -> None:
+        draw(*place, **how)
+        found.extend(tmp_path.iterdir())
+
+    monkeypatch.setattr(figure, "savefig", watched)
+    save_figure(figure, tmp_path / "plot.png", "First")
+    assert not found and list(tmp_path.iterdir()) == [tmp_path / "plot.png"]
