@@ -76,6 +76,13 @@ app.add_lazily(
 )
 
 
+def _open_streams() -> None:
+    """Open on nothing what standard streams are closed, or the next file has their number and what libraries say."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
 def _say_no_more(*streams: int) -> None:
     """Let go what is left for these: it would fail again at the end."""
     for stream in streams:
@@ -86,6 +93,7 @@ def main() -> NoReturn:
     """Run the command line: mistakes the user can mend are one sentence on stderr and exit code 2."""
     # Trainers report their use in a thread that looks up a name, which crashes while another sets a variable (glibc).
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # for encodings that have not every character

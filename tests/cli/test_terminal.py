@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.driving import SHORT, Run
+import pytest
+
+from tests.cli.driving import SHORT, TINY, Run
 from tests.jsonl import write_lines
 
 
@@ -25,3 +27,25 @@ def test_what_an_encoding_has_not_is_a_question_mark(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "adjudge", "prompts", "show", "pairwise"]
     found = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=False)
     assert found.returncode == 0 and found.stdout.decode("ascii")
+
+
+SCORED = """
+import sys
+from adjudge.cli import main
+path, *sys.argv = sys.argv[1:]
+try:
+    main()
+finally:
+    with open(path, "w") as file:
+        print(file.fileno(), file=file)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs sh")
+def test_where_standard_streams_are_closed_nothing_is_said_and_no_file_is_written_in_their_stead(
+    tmp_path: Path,
+) -> None:
+    scoring = [SCORED, str(tmp_path / "number"), "adjudge", "score", "--prompt", "A", "--labels", " B, C", *TINY]
+    command = ["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', sys.executable, "-c", *scoring]
+    assert subprocess.run(command, check=False).returncode == 0
+    assert int((tmp_path / "number").read_text()) > 2
