@@ -163,8 +163,9 @@ class JudgeSpec(msgspec.Struct, frozen=True):
     The engine is by default that of `house`. `options` may give `aspects` as `Aspect`s and `rubric` as a `Rubric` too.
     A judge of one's own is "package.module:name", a class that is opened as `name(engine, journal=…, **options)`; its
     module is imported here, and in each process that the specification is sent to.
-    Raises AdjudgeError for a judge that nobody knows, for options that it does not take, and where `house` would have
-    to write; the log warns where it was not trained for that judge.
+    Raises AdjudgeError for a judge that nobody knows, for options that it does not take, where `house` would have to
+    write, and for a scalar judge on a model with a short name, none of which is a reward model; the log warns where
+    `house` was not trained for that judge.
     """
 
     judge: str

@@ -18,6 +18,7 @@ from litestar.params import FromQuery, JSONBody
 
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError, NotServing, QueueFull
+from adjudge.engine.face import EngineFace
 from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.score import Reason
@@ -122,18 +123,18 @@ async def judge(
     if not (count := len(data.pairs or data.items or ())):
         raise HttpError(400, f"{field} is empty: give at least one", param=field)
     service.check_count(count, field)
-    timeout, name = service.timeout(request, data.timeout), service.engine.face.name
-    asked = asyncio.to_thread(_asked, data, name, threads)
+    timeout = service.timeout(request, data.timeout)
+    asked = asyncio.to_thread(_asked, data, service.engine.face, threads)
     rows, open_judge, subjects = await service.unless_gone(request, asked, timeout)
     verdicts = await threads.verdicts(service, request, data, open_judge, subjects, field)
     records = await asyncio.to_thread(lambda: list(map(verdict_record, verdicts, rows)))
     return JudgeResponse(records, service.model)
 
 
-def _asked(data: JudgeRequest, model: str, threads: _JudgeThreads) -> tuple[list[Row], Open, list[Any]]:
+def _asked(data: JudgeRequest, engine: EngineFace, threads: _JudgeThreads) -> tuple[list[Row], Open, list[Any]]:
     """The rows of a request, how its judge is opened, and what that reads of each; raises a 400 for a mistake."""
     field, rows = data.field, data.rows
-    asked = data.judge or usual(model, {"orders": data.orders} if data.orders else {})
+    asked = data.judge or usual(engine.name, {"orders": data.orders} if data.orders else {})
     name = of_pairs(asked) if field == "pairs" else named(asked, rows)
     kind = KINDS[name]
     if kind.what != field:
@@ -148,7 +149,7 @@ def _asked(data: JudgeRequest, model: str, threads: _JudgeThreads) -> tuple[list
         with told(row.place):
             subjects.append(kind.subject(row, number))
     with told(None):
-        misfit(model, asked, options)
+        misfit(engine.name if engine.adapter is None else None, asked, options)
         open_judge = prepare(name, options)
     if kind.reads:  # columns of its own
         judge = open_judge(AbsentEngine(), None)

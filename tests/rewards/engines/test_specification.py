@@ -80,6 +80,14 @@ def test_the_house_judge_is_not_asked_to_write(judge: tuple[str, dict[str, Any]]
     JudgeSpec(*judge, EngineSpec("dummy:tiny-llama"))
 
 
+@pytest.mark.parametrize("model", ["house", "smollm2-135m"])
+def test_a_model_without_a_reward_head_is_no_scalar_judge(model: str) -> None:
+    with pytest.raises(AdjudgeError, match=f"{model} has no reward head, .*: name a reward model"):
+        JudgeSpec("scalar", engine=EngineSpec(model))
+    JudgeSpec("scalar", engine=EngineSpec(model, adapter="head"))  # which may bring one
+    JudgeSpec("scalar", engine=EngineSpec(model, url=URL))
+
+
 def test_what_the_house_judge_was_not_trained_for_is_said_once_it_is_opened(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

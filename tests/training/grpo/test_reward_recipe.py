@@ -199,7 +199,7 @@ def test_a_shut_gate_pays_what_the_recipe_says() -> None:
     "part",
     [
         {"kind": "tournament"},
-        {"kind": "judge", "judge": "scalar"},
+        {"kind": "judge", "judge": "scalar", "engine": {"model": "dummy:tiny-qwen3-reward"}},
         {"kind": "judge", "judge": "pointwise", "scale": "own"},
         ENDS | {"weight": 3.0},
     ],
