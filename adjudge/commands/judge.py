@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -161,12 +162,13 @@ def judge_rows(
     columns: str | None = None,
     limit: int | None = None,
     report: Path | None = None,
+    form: Callable[[Sequence[Row]], Sequence[Row]] = list,
 ) -> Judged:
-    """Judge every row of `path`, or only the first ones, without a word about it.
+    """Judge every row of `path`, or only the first ones, without a word about it; `form` as in `rows_of`.
 
     Mistakes are found before the model is loaded; `report` is only kept apart from the other files.
     """
-    rows = rows_of(path, limit, columns)
+    rows = rows_of(path, limit, columns, form=form)
     name = named(judge or run_options.source.usual_judge(options), rows)
     if is_own(name):
         importable(Path())
