@@ -83,7 +83,7 @@ class Journal:
     it is changed. Using a damaged one raises AdjudgeError as well. Such an error says to do what `mend` says.
     """
 
-    def __init__(self, path: str | Path, *, mend: str = ANOTHER) -> None:
+    def __init__(self, path: str | Path, *, mend: str = ANOTHER_FILE) -> None:
         self.path, self.mend = Path(path), mend
         self._writing = Lock()  # threads share the connection, and so a transaction
         self._forgetting = self._closed = False

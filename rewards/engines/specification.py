@@ -21,6 +21,7 @@ from adjudge.rewards.engines.engine_choice import EngineChoice
 from adjudge.rewards.engines.lending import policy_engine
 from adjudge.rewards.imported import is_own
 from adjudge.rewards.judges.kinds import KINDS, kind_name, kind_of, misfit, of_pairs, prepare
+from adjudge.rewards.judges.options import options_by_name
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -191,7 +192,8 @@ class JudgeSpec(msgspec.Struct, frozen=True):
             raise AdjudgeError(f'the judge is {shown(given)}: give its name, as JudgeSpec("{name}")')
         if kind_of(self.judge).gather is not None:
             raise AdjudgeError(f"{self.judge} judges the texts of a file beside each other: choose another judge")
-        prepare(self.judge, self.options)
+        with options_by_name():
+            prepare(self.judge, self.options)
         misfit(self._model, self.judge, self.options)
 
     @property

@@ -35,6 +35,7 @@ from adjudge.rewards.http.requests import (
 from adjudge.rewards.judges.aspects import HANNA, PERSE, Aspect, aspects_of
 from adjudge.rewards.judges.judge import AskingJudge, check_subject
 from adjudge.rewards.judges.kinds import KINDS, Open, misfit, named, of_pairs, prepare, usual
+from adjudge.rewards.judges.options import OPTION, by_name
 from adjudge.rewards.records.grouping import collected
 from adjudge.rewards.records.rows import Row
 from adjudge.rewards.records.wire import verdict_record
@@ -43,9 +44,6 @@ from adjudge.rewards.trainers.filling import filled
 
 THREADS = 64
 """Requests that are judged at once; more wait for one of them to end."""
-
-OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
-"""An option as the command line has it, in the errors of judges."""
 
 WORD = re.compile(r"\w+")
 
@@ -167,7 +165,7 @@ def told(param: str | None) -> Iterator[None]:
     except (HttpError, QueueFull, NotServing):
         raise
     except AdjudgeError as error:
-        words = OPTION.sub(lambda found: found[1].replace("-", "_"), str(error))
+        words = by_name(str(error))
         named = [name.replace("-", "_") for name in OPTION.findall(str(error))]
         named += WORD.findall(words)[: 1 if param else None]
         raise HttpError(400, words, param=next((name for name in named if name in OPTIONS), param)) from error
