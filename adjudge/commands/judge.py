@@ -14,7 +14,7 @@ from adjudge.bench.reports.run_cost import RunCost
 from adjudge.commands.options.files import Columns, JudgeLimit, Report, output_beside
 from adjudge.commands.options.judges import ANALYSES, WORDING, of_judge
 from adjudge.commands.options.runs import RunOptions, RunToJudge
-from adjudge.commands.options.source import check_fit
+from adjudge.commands.options.source import check_fit, check_judge
 from adjudge.commands.runs.output import beside, check_lines, is_stream, open_output
 from adjudge.commands.runs.results import intentions, show_results
 from adjudge.commands.runs.resumable import (
@@ -30,12 +30,15 @@ from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.imported import importable, is_own
 from adjudge.rewards.judges.judge import check_rows
-from adjudge.rewards.judges.kinds import Options, files_of, kind_of, named, prepare
+from adjudge.rewards.judges.kinds import KINDS, OF_PAIRS, Options, files_of, kind_of, named, prepare
 from adjudge.rewards.records.rows import Row
 from adjudge.rewards.records.wire import label_of, verdict_line
 from adjudge.rewards.run import record_run
 from adjudge.training.progress import watched
 from adjudge.training.terminal import say
+
+JUDGES = (*(name for name in KINDS if not name.endswith(OF_PAIRS)), "tournament")
+"""The judges of a file, besides those of one's own."""
 
 
 def judge(
@@ -106,6 +109,7 @@ def judge(
     journal holds the texts too: `adjudge judge v.jsonl.journal --judge rubric --rubric new.toml` judges them anew, of
     pairs with `--columns response=story_a` the first ones, with story_b the others.
     """
+    check_judge(judge, JUDGES)
     if judge == "tournament":
         from adjudge.commands.rank import rank  # which loads scipy
 
