@@ -130,6 +130,17 @@ def search(run: Run) -> Run:
     return lambda *arguments: CliRunner().invoke(app, ["curate", "principles", "l.jsonl", *arguments])
 
 
+def test_columns_may_go_by_names_of_the_users(run: Run, search: Run) -> None:
+    columns = {"prompt": "question", "response": "answer", "label": "good"}
+    for file in ("t.jsonl", "l.jsonl"):
+        write_lines(file, *({columns.get(name, name): row[name] for name in row} for row in read_lines(file)))
+    assert "--columns prompt=NAME takes one of another name" in str(run(*DEBATING).exception)
+    named = ("--columns", ",".join(map("=".join, columns.items())))
+    run(*named, "--without", "positive,negative,reflect", "-o", "p.jsonl", *DEBATING)
+    assert [verdict["label"] for verdict in read_lines("p.verdicts.jsonl")] == [0, 1, 0, 1]
+    assert "is to hold principles" in str(search(*named, "-o", "p.jsonl").exception)  # once the rows are read
+
+
 def test_a_search_leaves_principles_that_a_judge_reads_and_a_line_for_each_round(search: Run) -> None:
     arguments = ("-o", "found.toml", "--principles", "p.txt", *DEBATING[:4], *SMALL)
     result = search(*arguments)
