@@ -35,7 +35,7 @@ test: $(VENV)/.dev
 bench: $(VENV)/.core
 	$(BIN)/adjudge bench $(ARGS)
 
-# What README and card say of the house judge, where FOLDER holds the files named below.
+# What docs/house.md and card say of the house judge, where FOLDER holds the files named below.
 TABLE := out/house-table
 AGREES := $(BIN)/adjudge bench agreement --judge pointwise --resume
 BARE := $(AGREES) --model smollm2-135m --baselines
