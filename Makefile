@@ -5,9 +5,12 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11
 DEMO := out/demo
+
+# The tests start many processes: what one has compiled need not be compiled again by the next.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo check lint test bench house env clean
 
@@ -32,7 +35,7 @@ test: $(VENV)/.dev
 bench: $(VENV)/.core
 	$(BIN)/adjudge bench $(ARGS)
 
-# What README and card say of the house judge, where FOLDER holds the files named below.
+# What docs/house.md and card say of the house judge, where FOLDER holds the files named below.
 TABLE := out/house-table
 AGREES := $(BIN)/adjudge bench agreement --judge pointwise --resume
 BARE := $(AGREES) --model smollm2-135m --baselines
@@ -67,10 +70,13 @@ clean:
 $(BIN)/pip:
 	@for python in $(CANDIDATES); do \
 	    if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
-	        echo "creating $(VENV) with $$python"; exec "$$python" -m venv $(VENV); \
+	        echo "creating $(VENV) with $$python"; exec "$$python" -m venv --upgrade-deps $(VENV); \
 	    fi; \
 	done; \
 	echo "adjudge needs Python 3.11 or newer: install one, or run make PYTHON=/path/to/python3.11 ..." >&2; exit 1
+
+# What is installed, by all processors, where pip would take one; some files are for other versions of Python.
+COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true
 
 # torch first and alone: resolved together with the rest, pip may choose a build that brings gigabytes of CUDA.
 $(VENV)/.torch: constraints.txt | $(BIN)/pip
@@ -81,9 +87,11 @@ $(VENV)/.torch: constraints.txt | $(BIN)/pip
 $(VENV)/.core: setup.py pyproject.toml $(VENV)/.torch
 	@echo "installing adjudge"
 	@$(PIP) -e .
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: setup.py pyproject.toml $(VENV)/.torch
 	@echo "installing adjudge and the tools of its checks"
 	@$(PIP) -e '.[dev]'
+	@$(COMPILE)
 	@touch $(VENV)/.core $@

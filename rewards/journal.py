@@ -91,7 +91,7 @@ class Journal:
     damaged one raises AdjudgeError as well. Such an error says to do what `mend` says.
     """
 
-    def __init__(self, path: str | Path, *, mend: str = ANOTHER) -> None:
+    def __init__(self, path: str | Path, *, mend: str = ANOTHER_FILE) -> None:
         self.path, self.mend = Path(path), mend
         self._forgetting = self._closed = self._left = False
         with _USING:

@@ -26,7 +26,8 @@ def test_the_ten_lines_of_the_readme_are_the_example_and_go_on_in_docs(
     written.write_text(f"{text}print(len(texts), len(scores))\n")
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(written))
-    first, *aspects, last, grade, own, judge, novel, called, samples = capsys.readouterr().out.splitlines()
+    first, *aspects, last, called, capital, grade, own, judge, novel, samples = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"Paris 0\.\d{3}, mass 0\.\d\d", capital)
     assert re.fullmatch(r"{'right': 0\.\d+, 'shown': 0\.\d+} judge", judge)
     assert samples == "4 4" and re.fullmatch(r"\[(None|\d\.\d+), (None|\d\.\d+)\]", own)
     assert novel == "(0.5, 0.3333333333333333, None) {'own': (2.0, 1.0, 0.0)} (None, None, 'unsupported')"
@@ -51,7 +52,20 @@ def test_unseen_pairs_share_no_prompt_with_the_others_and_length_says_nothing() 
     assert abs(means[0] / means[1] - 1) < 0.03 and len({row["kind"] for row in unseen}) >= 8
 
 
-def test_links_between_pages_lead_somewhere() -> None:
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
-    links = [(page, link) for page in pages for link in re.findall(r"\]\((?!http)([^)#]+)", page.read_text())]
-    assert len(links) > 8 and not [link for page, link in links if not (page.parent / link).exists()]
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_between_pages_lead_to_a_file_and_a_heading_that_there_are() -> None:
+    folders = (".", "docs", "examples", "examples/house", "engine/house", "bench/results")
+    pages = [page for folder in folders for page in (ROOT / folder).glob("*.md")]
+    links = [
+        (page.parent / file if file else page, heading)
+        for page in pages
+        for file, heading in re.findall(r"\]\((?!http)([^)#]*)#?([^)]*)\)", page.read_text())
+    ]
+    assert len(links) > 8 and not [target for target, _ in links if not target.exists()]
+    assert not [(target, heading) for target, heading in links if heading and heading not in anchors(target)]

@@ -20,7 +20,7 @@ from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.asking import room_for, seed_of
 from adjudge.rewards.judges.judge import WINDOW
 from adjudge.rewards.records.row_files import PACKED, coding_of, read_rows
-from adjudge.rewards.records.rows import Row, encodable, id_of
+from adjudge.rewards.records.rows import READ, Row, encodable, id_of, renamed
 from adjudge.rewards.records.wire import json_line
 from adjudge.training.kept_engine import KeptEngine
 from adjudge.training.progress import watched
@@ -225,13 +225,14 @@ def write_stage(path: Path, rows: Iterable[Any]) -> None:
             file.write(json_line(record_of(row)))
 
 
-def read_stage(path: Path, *, needs: Sequence[str] = ()) -> list[Row]:
+def read_stage(path: Path, *, needs: Sequence[str] = (), columns: Mapping[str, str] = {}) -> list[Row]:
     """The rows of a file; each has the columns it `needs`, and goes by an id of its own (see `id_of`).
 
-    Raises AdjudgeError as `read_rows` does, for two rows of one id, and for a file that was not written to its end.
+    `columns` has, for each name of ours, the file's. Raises AdjudgeError as `read_rows` and `renamed` do, for two rows
+    of one id, and for a file that was not written to its end.
     """
     try:
-        rows = read_rows(path)
+        rows = renamed(read_rows(path, [columns.get(name, name) for name in READ]), columns, "--columns")
     except AdjudgeError as error:
         if isinstance(error.__cause__, ValueError | RecursionError):  # of what is no JSON
             _check_whole(path)

@@ -175,7 +175,11 @@ def _bare_model(study: Study) -> Iterator[tuple[()] | tuple[BareModel, Journal]]
 
 
 def judge_texts(study: Study, rows: Sequence[dict[str, Any]], name: str = "verdicts.jsonl") -> Judged:
-    """The rows, written as a file of texts and judged as `adjudge judge` does, in one journal for the study."""
+    """The rows, written as a file of texts and judged as `adjudge judge` does, in one journal for the study.
+
+    A mistake in one names where it stood in the files that people rated; a pair may be two rows.
+    """
+    places = [row.place for row in study.dataset.rows for _ in range(len(rows) // len(study.dataset.rows))]
     texts = study.folder / name.replace("verdicts", "texts")
     for written in (texts, study.folder / name):
         check_apart(written, *study.files)
@@ -193,6 +197,7 @@ def judge_texts(study: Study, rows: Sequence[dict[str, Any]], name: str = "verdi
         judge=study.judge,
         options=study.options,
         run_options=RunOptions(study.source, study.earlier, study.journal),
+        form=lambda read: [Row(place, row.columns) for place, row in zip(places, read, strict=True)],
     )
 
 

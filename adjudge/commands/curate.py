@@ -11,12 +11,13 @@ import typer
 
 from adjudge.bench.reports.labels import label_lines
 from adjudge.commands.lazy import Commands
-from adjudge.commands.options.files import Plot, output_beside
+from adjudge.commands.options.files import Columns, Plot, output_beside
 from adjudge.commands.options.judges import ANALYSES, WORDING, Principles, of_judge
 from adjudge.commands.options.runs import RunToWrite
 from adjudge.commands.options.writing import tell_texts
 from adjudge.commands.runs.output import beside
 from adjudge.commands.runs.resumable import check_answered
+from adjudge.commands.runs.rows import columns_of, columns_suggested
 from adjudge.commands.runs.stage_run import check_left, check_stages, part_beside, stage_run
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.debate import DebateJudge
@@ -76,6 +77,7 @@ def curate_pairs(
             seed=Annotated[int | None, typer.Option(help="Another seed draws other arguments (0).")],
         ),
     ],
+    columns: Columns = None,
     plot: Plot = None,
 ) -> None:
     """Have agents debate several texts to each prompt, and make preference pairs of what they rule.
@@ -93,7 +95,8 @@ def curate_pairs(
     """
     output = output or beside(texts, ".pairs.jsonl")
     rules, options = Rules(per_prompt, margin, by), {**agents, **options}
-    rows = read_stage(texts, needs=("prompt", "response"))
+    with columns_suggested(columns):
+        rows = read_stage(texts, needs=("prompt", "response"), columns=columns_of(columns))
     candidates, open_judge = candidates_of(rows), prepare("debate", options)
     check_picture(plot)
     others, reads = ("verdicts.jsonl", "dropped.jsonl", "summary.json"), [*files_of(options).values()]
@@ -165,6 +168,7 @@ def curate_principles(
     ],
     seed: Annotated[int, typer.Option(help="Decides what is held out, drawn and written.")] = 0,
     wording: Annotated[Options, of_judge(*WORDING)],
+    columns: Columns = None,
     plot: Plot = None,
 ) -> None:
     """Sharpen the principles of `adjudge judge --judge principle` on texts that people have labelled.
@@ -182,7 +186,9 @@ def curate_principles(
     """
     plan = Plan(rounds, written, looked_at, checked_reflection(without), seed)
     output = output or beside(texts, ".principles.toml")
-    division = divide(labelled_of(read_stage(texts, needs=("prompt", "response"))), held_out, seed)
+    with columns_suggested(columns):
+        rows = read_stage(texts, needs=("prompt", "response"), columns=columns_of(columns))
+        division = divide(labelled_of(rows), held_out, seed)
     language = wording.get("language", "en")
     start = default_principles(language) if principles is None else read_principles(principles)
     how = {name: value for name, value in {**analyses, **wording}.items() if name in ("mode", *WORDING)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +14,7 @@ from adjudge.bench.reports.run_cost import RunCost
 from adjudge.commands.options.files import Columns, JudgeLimit, Report, output_beside
 from adjudge.commands.options.judges import ANALYSES, WORDING, of_judge
 from adjudge.commands.options.runs import RunOptions, RunToJudge
-from adjudge.commands.options.source import check_fit
+from adjudge.commands.options.source import check_fit, check_judge
 from adjudge.commands.runs.output import beside, check_lines, is_stream, open_output
 from adjudge.commands.runs.results import intentions, show_results
 from adjudge.commands.runs.resumable import (
@@ -29,12 +30,15 @@ from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.imported import importable, is_own
 from adjudge.rewards.judges.judge import check_rows
-from adjudge.rewards.judges.kinds import Options, files_of, kind_of, named, prepare
+from adjudge.rewards.judges.kinds import KINDS, OF_PAIRS, Options, files_of, kind_of, named, prepare
 from adjudge.rewards.records.rows import Row
 from adjudge.rewards.records.wire import label_of, verdict_line
 from adjudge.rewards.run import record_run
 from adjudge.training.progress import watched
 from adjudge.training.terminal import say
+
+JUDGES = (*(name for name in KINDS if not name.endswith(OF_PAIRS)), "tournament")
+"""The judges of a file, besides those of one's own."""
 
 
 def judge(
@@ -105,6 +109,7 @@ def judge(
     journal holds the texts too: `adjudge judge v.jsonl.journal --judge rubric --rubric new.toml` judges them anew, of
     pairs with `--columns response=story_a` the first ones, with story_b the others.
     """
+    check_judge(judge, JUDGES)
     if judge == "tournament":
         from adjudge.commands.rank import rank  # which loads scipy
 
@@ -161,12 +166,13 @@ def judge_rows(
     columns: str | None = None,
     limit: int | None = None,
     report: Path | None = None,
+    form: Callable[[Sequence[Row]], Sequence[Row]] = list,
 ) -> Judged:
-    """Judge every row of `path`, or only the first ones, without a word about it.
+    """Judge every row of `path`, or only the first ones, without a word about it; `form` as in `rows_of`.
 
     Mistakes are found before the model is loaded; `report` is only kept apart from the other files.
     """
-    rows = rows_of(path, limit, columns)
+    rows = rows_of(path, limit, columns, form=form)
     name = named(judge or run_options.source.usual_judge(options), rows)
     if is_own(name):
         importable(Path())

@@ -10,12 +10,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 from adjudge.commands.lazy import Commands
-from adjudge.commands.options.files import OverwriteFile, Plot, output_beside
+from adjudge.commands.options.files import Columns, OverwriteFile, Plot, output_beside
 from adjudge.commands.options.judges import ReaderAspects
 from adjudge.commands.options.runs import RunToWrite
 from adjudge.commands.options.writing import Writing, tell_texts, written
 from adjudge.commands.runs.output import beside, check_new, check_output
 from adjudge.commands.runs.resumable import check_paths
+from adjudge.commands.runs.rows import columns_of, columns_suggested
 from adjudge.commands.runs.stage_run import check_beside, check_left, part_beside, stage_run, write_parts
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import PERSE, Aspect, parse_aspects
@@ -45,6 +46,7 @@ def anonymise_plots(
     *,
     writing: Annotated[Writing, written(1024)],
     run_options: RunToWrite,
+    columns: Columns = None,
 ) -> None:
     """Give the people and places of published plots new names, so that a model does not know the plots.
 
@@ -56,7 +58,8 @@ def anonymise_plots(
     stopped at any time and continued with --resume; nothing is asked twice.
     """
     output = output or beside(reviews, ".anonymous.jsonl")
-    rows = read_plots(reviews)
+    with columns_suggested(columns):
+        rows = read_plots(reviews, columns_of(columns))
     with stage_run("the reviews", reviews, output, run_options, others=("dropped", "names")) as run:
         texts = writing.texts(run.open(), run.book, SCHEMA)
         made = anonymise(texts, rows, language)
@@ -83,6 +86,7 @@ def summarise_plots(
     *,
     writing: Annotated[Writing, written(512)],
     run_options: RunToWrite,
+    columns: Columns = None,
 ) -> None:
     """Have plots retold in few words, so that a model does not know them by their wording, and several fit a prompt.
 
@@ -90,7 +94,8 @@ def summarise_plots(
     can be stopped at any time and continued with --resume; nothing is asked twice.
     """
     output = output or beside(reviews, ".summaries.jsonl")
-    rows = read_plots(reviews)
+    with columns_suggested(columns):
+        rows = read_plots(reviews, columns_of(columns))
     with stage_run("the reviews", reviews, output, run_options) as run:
         texts = writing.texts(run.open(), run.book)
         made = summarise(texts, rows, words, language)
@@ -114,6 +119,7 @@ def group(
     test: Annotated[float, typer.Option(help="Share of the readers that is kept unseen.", min=0.0, max=0.99)] = 0.1,
     aspects: ReaderAspects = None,
     seed: Annotated[int, typer.Option(help="Another seed draws others.")] = 0,
+    columns: Columns = None,
     plot: Plot = None,
     overwrite: OverwriteFile = False,
 ) -> None:
@@ -131,7 +137,8 @@ def group(
     check_picture(plot)
     _check_files("the reviews", reviews, output, overwrite, plot)
     chosen = _aspects(aspects)
-    read = read_reviews(reviews, chosen)
+    with columns_suggested(columns):
+        read = read_reviews(reviews, chosen, columns_of(columns))
     check_aspects(aspects, read)
     given = {"k": k, "n": n, "least": least}
     rules = {name: value for name, value in given.items() if value is not None}

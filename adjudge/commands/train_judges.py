@@ -11,7 +11,7 @@ import typer
 
 from adjudge.commands.options.files import Table
 from adjudge.commands.options.models import Device, Dtype
-from adjudge.commands.options.runs import EarlierRun, RunOutput, Seed
+from adjudge.commands.options.runs import EarlierTraining, RunOutput, Seed
 from adjudge.commands.runs.output import check_writable
 from adjudge.commands.runs.training_run import carry_out, need_extras
 from adjudge.training.evaluator.recipe import DirectRecipe, JudgeRecipe, PreferenceRecipe, read_judge_recipe
@@ -32,7 +32,7 @@ def train_direct(
     seed: Seed = None,
     output: RunOutput = None,
     *,
-    earlier: EarlierRun,
+    earlier: EarlierTraining,
 ) -> None:
     """Train a judge that scores without writing: its answer distribution becomes that of people's scores.
 
@@ -56,7 +56,7 @@ def train_reward(
     seed: Seed = None,
     output: RunOutput = None,
     *,
-    earlier: EarlierRun,
+    earlier: EarlierTraining,
 ) -> None:
     """Train a reward model (Bradley-Terry) on which of two responses people preferred.
 
@@ -80,7 +80,7 @@ def train_house(
     seed: Seed = None,
     output: RunOutput = None,
     *,
-    earlier: EarlierRun,
+    earlier: EarlierTraining,
 ) -> None:
     """Train a judge of stories without people's scores: it learns how far a text was taken down from its author's.
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from adjudge.commands.options.runs import EarlierRun, RunOutput, Seed
+from adjudge.commands.options.runs import EarlierTraining, RunOutput, Seed
 from adjudge.commands.runs.training_run import carry_out, need_extras
 from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.recipe import read_recipe
@@ -23,7 +23,7 @@ def train_grpo(
         str | None, typer.Option(help="Guards that end it, by commas: length, canary, degenerate, injection, collapse.")
     ] = None,
     *,
-    earlier: EarlierRun,
+    earlier: EarlierTraining,
 ) -> None:
     """Train a policy with GRPO on a reward of judges and checks.
 
@@ -51,7 +51,7 @@ def train_sft(
     seed: Seed = None,
     output: RunOutput = None,
     *,
-    earlier: EarlierRun,
+    earlier: EarlierTraining,
 ) -> None:
     """Train a policy on the responses of a file: a cold start before GRPO, or the baseline beside it.
 

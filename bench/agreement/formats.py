@@ -48,12 +48,15 @@ FORMATS: dict[str, Format] = {
     "scores": Format("items", rated_texts.scored, ("prompt", "response", "scores")),
     "expected": Format("pairs", rated_pairs.expected, ("story_a", "story_b", "expected")),
 }
-"""By name; the first whose columns are all there is a file's."""
+"""By name; the first whose columns are all there is a file's: in its first row, or else in any."""
 
 OWN = ("scores", "labels", "preferences", "expected")
 """The formats of files that somebody writes, and no data set has."""
 
-RATED_OR_NOT = ("storyer", "scores", "labels", "expected")
+RATINGS = {"scores": "scores", "labels": "label", "expected": "expected"}
+"""By formats of one's own, the column of what people said, which a row that nobody rated may lack."""
+
+RATED_OR_NOT = ("storyer", *RATINGS)
 """The formats in which a row without a rating is one that nobody rated."""
 
 RESPONSES = ("index", "response")
@@ -88,11 +91,12 @@ def load(
 
 
 def format_of(rows: Sequence[Row], path: Path) -> str:
-    """The name of a file's format, by the columns of its first row; raises AdjudgeError where none fits."""
+    """The name of a file's format, by the columns of its first row or else of all; raises AdjudgeError if none fits."""
     columns = rows[0].columns.keys()
-    for name, one in FORMATS.items():
-        if columns >= set(one.columns):
-            return name
+    for there in (columns, {column for row in rows for column in row.columns}):
+        for name, one in FORMATS.items():
+            if there >= set(one.columns):
+                return name
     own = " or ".join(", ".join(FORMATS[name].columns) for name in OWN)
     raise AdjudgeError(
         f"{rows[0].place} has the columns {', '.join(map(str, columns))[:200]}, which are those of no known data set:"
@@ -149,7 +153,9 @@ def _apart(dataset: DataSet, rows: Sequence[Row], path: Path) -> DataSet:
 def _check_columns(rows: Sequence[Row], one: Format, name: str) -> None:
     for row in rows:
         for column in one.columns:
-            if column not in row.columns and not (name == "writingbench" and "response" in row.columns):
+            if column in row.columns or column == RATINGS.get(name):
+                continue
+            if not (name == "writingbench" and "response" in row.columns):
                 raise AdjudgeError(f'{row.place}: "{column}" is missing (needed by {name} files)')
 
 

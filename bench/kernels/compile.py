@@ -31,8 +31,6 @@ LABELS = (5, 64)
 # dtype, width, query heads, KV heads, block size, and of a window, a softcap and sinks those there are
 ATTENTION: tuple[tuple[torch.dtype, int, int, int, int, dict[str, Any]], ...] = (
     (torch.bfloat16, 64, 9, 3, 16, {}),
-    (torch.bfloat16, 64, 9, 3, 32, {"sliding_window": 4096, "softcap": 50.0}),
-    (torch.bfloat16, 64, 32, 4, 16, {}),
     (torch.bfloat16, 64, 64, 8, 16, {"sliding_window": 128, "sinks": torch.empty(64, device="meta")}),
     (torch.bfloat16, 80, 24, 3, 48, {}),
     (torch.bfloat16, 128, 24, 8, 16, {}),

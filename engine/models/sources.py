@@ -204,7 +204,8 @@ def _hub(name: str, status: Status, files: list[str] = HUB_PATTERNS) -> ModelSou
             )
     except (OSError, ValueError) as error:
         raise ModelNotFound(
-            f"the hub did not give {name} ({reason(error)}): check the name and the connection, or pass --model FOLDER"
+            f"the hub did not give {name} ({reason(error)}): check the name and the connection, or name the folder of a"
+            " model"
         ) from error
     commit = Path(folder).name
     return ModelSource(name, "hub", folder, digest("hub", hub_id, commit), commit)

@@ -342,7 +342,8 @@ def _message(raw: bytes) -> str:
     for name in ("error", "message", "detail"):
         if isinstance(said, dict):
             said = said.get(name, said)
-    printable = "".join(character if character.isprintable() else " " for character in str(said)[:300])
+    said = str(said).replace("Value error, ", "")  # how pydantic begins, by which vLLM and SGLang check what they get
+    printable = "".join(character if character.isprintable() else " " for character in said[:300])
     return " ".join(printable.split()).rstrip(" .:")
 
 

@@ -21,6 +21,7 @@ from adjudge.rewards.engines.engine_choice import EngineChoice
 from adjudge.rewards.engines.lending import policy_engine
 from adjudge.rewards.imported import is_own
 from adjudge.rewards.judges.kinds import KINDS, kind_name, kind_of, misfit, of_pairs, prepare
+from adjudge.rewards.judges.options import options_by_name
 
 if TYPE_CHECKING:
     from adjudge.engine.face import EngineFace
@@ -163,8 +164,9 @@ class JudgeSpec(msgspec.Struct, frozen=True):
     The engine is by default that of `house`. `options` may give `aspects` as `Aspect`s and `rubric` as a `Rubric` too.
     A judge of one's own is "package.module:name", a class that is opened as `name(engine, journal=…, **options)`; its
     module is imported here, and in each process that the specification is sent to.
-    Raises AdjudgeError for a judge that nobody knows, for options that it does not take, and where `house` would have
-    to write; the log warns where it was not trained for that judge.
+    Raises AdjudgeError for a judge that nobody knows, for options that it does not take, where `house` would have to
+    write, and for a scalar judge on a model with a short name, none of which is a reward model; the log warns where
+    `house` was not trained for that judge.
     """
 
     judge: str
@@ -190,7 +192,8 @@ class JudgeSpec(msgspec.Struct, frozen=True):
             raise AdjudgeError(f'the judge is {shown(given)}: give its name, as JudgeSpec("{name}")')
         if kind_of(self.judge).gather is not None:
             raise AdjudgeError(f"{self.judge} judges the texts of a file beside each other: choose another judge")
-        prepare(self.judge, self.options)
+        with options_by_name():
+            prepare(self.judge, self.options)
         misfit(self._model, self.judge, self.options)
 
     @property

@@ -18,6 +18,7 @@ from litestar.params import FromQuery, JSONBody
 
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.errors import AdjudgeError, NotServing, QueueFull
+from adjudge.engine.face import EngineFace
 from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.score import Reason
@@ -34,6 +35,7 @@ from adjudge.rewards.http.requests import (
 from adjudge.rewards.judges.aspects import HANNA, PERSE, Aspect, aspects_of
 from adjudge.rewards.judges.judge import AskingJudge, check_subject
 from adjudge.rewards.judges.kinds import KINDS, Open, misfit, named, of_pairs, prepare, usual
+from adjudge.rewards.judges.options import OPTION, by_name
 from adjudge.rewards.records.grouping import collected
 from adjudge.rewards.records.rows import Row
 from adjudge.rewards.records.wire import verdict_record
@@ -42,9 +44,6 @@ from adjudge.rewards.trainers.filling import filled
 
 THREADS = 64
 """Requests that are judged at once; more wait for one of them to end."""
-
-OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
-"""An option as the command line has it, in the errors of judges."""
 
 WORD = re.compile(r"\w+")
 
@@ -122,18 +121,18 @@ async def judge(
     if not (count := len(data.pairs or data.items or ())):
         raise HttpError(400, f"{field} is empty: give at least one", param=field)
     service.check_count(count, field)
-    timeout, name = service.timeout(request, data.timeout), service.engine.face.name
-    asked = asyncio.to_thread(_asked, data, name, threads)
+    timeout = service.timeout(request, data.timeout)
+    asked = asyncio.to_thread(_asked, data, service.engine.face, threads)
     rows, open_judge, subjects = await service.unless_gone(request, asked, timeout)
     verdicts = await threads.verdicts(service, request, data, open_judge, subjects, field)
     records = await asyncio.to_thread(lambda: list(map(verdict_record, verdicts, rows)))
     return JudgeResponse(records, service.model)
 
 
-def _asked(data: JudgeRequest, model: str, threads: _JudgeThreads) -> tuple[list[Row], Open, list[Any]]:
+def _asked(data: JudgeRequest, engine: EngineFace, threads: _JudgeThreads) -> tuple[list[Row], Open, list[Any]]:
     """The rows of a request, how its judge is opened, and what that reads of each; raises a 400 for a mistake."""
     field, rows = data.field, data.rows
-    asked = data.judge or usual(model, {"orders": data.orders} if data.orders else {})
+    asked = data.judge or usual(engine.name, {"orders": data.orders} if data.orders else {})
     name = of_pairs(asked) if field == "pairs" else named(asked, rows)
     kind = KINDS[name]
     if kind.what != field:
@@ -148,7 +147,7 @@ def _asked(data: JudgeRequest, model: str, threads: _JudgeThreads) -> tuple[list
         with told(row.place):
             subjects.append(kind.subject(row, number))
     with told(None):
-        misfit(model, asked, options)
+        misfit(engine.name if engine.adapter is None else None, asked, options)
         open_judge = prepare(name, options)
     if kind.reads:  # columns of its own
         judge = open_judge(AbsentEngine(), None)
@@ -166,7 +165,7 @@ def told(param: str | None) -> Iterator[None]:
     except (HttpError, QueueFull, NotServing):
         raise
     except AdjudgeError as error:
-        words = OPTION.sub(lambda found: found[1].replace("-", "_"), str(error))
+        words = by_name(str(error))
         named = [name.replace("-", "_") for name in OPTION.findall(str(error))]
         named += WORD.findall(words)[: 1 if param else None]
         raise HttpError(400, words, param=next((name for name in named if name in OPTIONS), param)) from error

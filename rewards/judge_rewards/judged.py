@@ -15,6 +15,7 @@ from adjudge.rewards.engines.specification import JudgeSource, JudgeSpec
 from adjudge.rewards.judge_rewards.references import Reference, Referenced
 from adjudge.rewards.judges.judge import Judge, check_rows, check_subject
 from adjudge.rewards.judges.kinds import KINDS, kind_of, prepare
+from adjudge.rewards.judges.options import options_by_name
 from adjudge.rewards.judges.own import OwnJudge
 from adjudge.rewards.records.group import Group
 from adjudge.rewards.records.rows import ColumnMissing, Row
@@ -112,4 +113,6 @@ def check_prompts(kind: str, rows: Sequence[Row], options: Mapping[str, Any]) ->
         with _columns_of(row):
             subjects.append(kind_of(kind).subject(Row(row.place, {**row.columns, **blank}), 1))
     if kind in KINDS and KINDS[kind].reads:
-        check_rows(prepare(kind, options), rows, subjects)
+        with options_by_name():
+            open_judge = prepare(kind, options)
+        check_rows(open_judge, rows, subjects)

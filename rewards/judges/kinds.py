@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.models.aliases import HOUSE, SCORES_ONLY
+from adjudge.engine.models.aliases import ALIASES, HOUSE, SCORES_ONLY
 from adjudge.rewards.imported import is_own
 from adjudge.rewards.judges.aspects import HANNA, PERSE, STORYER, aspects_of
 from adjudge.rewards.judges.options import ASKING, as_taken, check_type, how_of, names_of
@@ -109,8 +109,11 @@ def usual(model: str | None, options: Options) -> Literal["pairwise", "pointwise
 def misfit(model: str | None, judge: str, options: Options) -> str | None:
     """What to warn of where `house` is to be a judge that it was never trained for, None where there is nothing.
 
-    Raises AdjudgeError where that judge would have it write.
+    Raises AdjudgeError where that judge would have it write, and where a model with a short name, none of which is a
+    reward model, is to be read as one.
     """
+    if judge == "scalar" and model in ALIASES:
+        raise AdjudgeError(f"{model} has no reward head, which a scalar judge reads: name a reward model")
     if model != HOUSE.name:
         return None
     if judge == "debate" or options.get("mode") == "reasoned" or names_of(options.get("weights")) == ["generated"]:

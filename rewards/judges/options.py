@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 REASONING = ("max_tokens", "temperature", "samples", "attempts", "seed")
 ASKING = ("mode", *REASONING, "language", "layout", "min_mass", "cut")
 """The options of every judge that asks questions: see `AskingJudge`."""
+
+OPTION = re.compile(r"(?<![\w-])--([a-z]+(?:-[a-z]+)*)")
+"""An option as the command line has it, in the errors of judges."""
 
 Names = str | list[str]
 """Names after commas, or one by one."""
@@ -50,6 +55,21 @@ def _types() -> dict[str, Any]:
         **dict.fromkeys(("k", "partners", "max_tokens", "samples", "attempts", "seed"), int),
         **dict.fromkeys(("temperature", "min_mass", "override"), float),
     }
+
+
+def by_name(words: str) -> str:
+    """The words of an error with options by their names, as Python and recipes have them: "min_mass"."""
+    return OPTION.sub(lambda found: found[1].replace("-", "_"), words)
+
+
+@contextmanager
+def options_by_name() -> Iterator[None]:
+    """Within the block a mistake calls options by their names."""
+    try:
+        yield
+    except AdjudgeError as error:
+        error.args = (by_name(str(error)),)
+        raise
 
 
 def check_type(option: str, value: Any) -> None:

@@ -65,7 +65,7 @@ class Row(msgspec.Struct, frozen=True):
         if "responses" in there and name in READ - {"prompt"}:
             mend = "; `adjudge rank` reads such rows"
         elif name.startswith("story_") and "response" in there:
-            mend = "; of single texts, add --judge pointwise"
+            mend = "; the judge pointwise reads such rows"
         elif near := difflib.get_close_matches(name, named, 1):
             mend = f'; is "{named[near[0]]}" meant?'
         listed = json.dumps(there, ensure_ascii=False)[1:-1][:200] or "none"

@@ -20,6 +20,7 @@ Put this into the file that `reward.custom_reward_function.path` names (without 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from adjudge.engine.checking import at_least
@@ -72,23 +73,32 @@ def for_verl(
 
     verl knows no abstention: such a sample's score is the mean of its group (`filled`), and "abstained" is 1. A group
     without any gets the mean of the latest rewards (`Filling`; held-out splits that of their own), or `fill`. A sample
-    that is alone is an error (LoneAbstention), or gets `fill`.
+    that is alone is an error (LoneAbstention), or gets `fill`. It pickles if its reward does, without what waits.
     """
-    sizes = num_generations if isinstance(num_generations, Mapping) else {}
+    sizes = dict(num_generations) if isinstance(num_generations, Mapping) else {}
     scorer = Scorer(reward, deadline, on_failure)
     buffer = Buffer(scorer, _largest(num_generations), patience, fill=fill, most=concurrency)
+    return partial(_of_sample, buffer, sizes, prompt, identity)  # verl looks through it for the coroutine function
 
-    async def compute_score(
-        data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **further: Any
-    ) -> Kept:
-        sample = _sample(data_source, solution_str, ground_truth, extra_info, prompt)
-        name = None if identity is None else _known(extra_info, identity)
-        split = _split(sizes, extra_info) if sizes else None
-        size = None if split is None else sizes[split]
-        learns = "train" not in sizes or split == "train"
-        return _kept(await waited(buffer.put((_group(sample), split), sample, name, size, learns)))
 
-    return compute_score
+async def _of_sample(
+    buffer: Buffer,
+    sizes: Mapping[str, int],
+    prompt: str,
+    identity: str | None,
+    data_source: Any,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: Any = None,
+    **further: Any,
+) -> Kept:
+    """`compute_score` of `for_verl`."""
+    sample = _sample(data_source, solution_str, ground_truth, extra_info, prompt)
+    name = None if identity is None else _known(extra_info, identity)
+    split = _split(sizes, extra_info) if sizes else None
+    size = None if split is None else sizes[split]
+    learns = "train" not in sizes or split == "train"
+    return _kept(await waited(buffer.put((_group(sample), split), sample, name, size, learns)))
 
 
 def for_verl_batch(
@@ -106,28 +116,32 @@ def for_verl_batch(
     is there several times over is so many groups. To guards and length trends each batch is a step, a validation's too,
     as verl does not tell them apart. Everything else is as in `for_verl`.
     """
-    scorer, filling = Scorer(reward, deadline, on_failure), Filling(fill)
+    return partial(_of_batch, Scorer(reward, deadline, on_failure), Filling(fill), num_generations, prompt)
 
-    def compute_score(
-        data_sources: Sequence[Any],
-        solution_strs: Sequence[str],
-        ground_truths: Sequence[Any],
-        extra_infos: Sequence[Any],
-        **further: Any,
-    ) -> list[Kept]:
-        columns = data_sources, solution_strs, ground_truths, extra_infos
-        if len(lengths := {len(column) for column in columns}) > 1:
-            raise AdjudgeError(f"the lists of a batch have {min(lengths)} to {max(lengths)} entries: give one for each")
-        samples = [_sample(*column, prompt) for column in zip(*columns, strict=True)]
-        places = collected([_group(sample) for sample in samples], num_generations)
-        rewards = scorer.score([group_of([samples[place] for place in group]) for group in places]).rewards
-        filling.note(rewards)
-        kept: dict[int, Kept] = {}
-        for group, given in zip(places, rewards, strict=True):
-            kept |= {place: _kept(member) for place, member in zip(group, filling.members(given), strict=True)}
-        return [kept[place] for place in range(len(samples))]
 
-    return compute_score
+def _of_batch(
+    scorer: Scorer,
+    filling: Filling,
+    num_generations: int | None,
+    prompt: str,
+    data_sources: Sequence[Any],
+    solution_strs: Sequence[str],
+    ground_truths: Sequence[Any],
+    extra_infos: Sequence[Any],
+    **further: Any,
+) -> list[Kept]:
+    """`compute_score` of `for_verl_batch`."""
+    columns = data_sources, solution_strs, ground_truths, extra_infos
+    if len(lengths := {len(column) for column in columns}) > 1:
+        raise AdjudgeError(f"the lists of a batch have {min(lengths)} to {max(lengths)} entries: give one for each")
+    samples = [_sample(*column, prompt) for column in zip(*columns, strict=True)]
+    places = collected([_group(sample) for sample in samples], num_generations)
+    rewards = scorer.score([group_of([samples[place] for place in group]) for group in places]).rewards
+    filling.note(rewards)
+    kept: dict[int, Kept] = {}
+    for group, given in zip(places, rewards, strict=True):
+        kept |= {place: _kept(member) for place, member in zip(group, filling.members(given), strict=True)}
+    return [kept[place] for place in range(len(samples))]
 
 
 def _sample(data_source: Any, response: Any, truth: Any, info: Any, prompt: str) -> Sample:

@@ -13,6 +13,9 @@ from tests.jsonl import write_lines
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 TINY = ("--model", "dummy:tiny-llama")
+WRITING = ("--max-tokens", "4", "--temperature", "5", "--attempts", "80")
+"""The one statement that random weights write is {}: drawn almost evenly, it comes soon."""
+DEBATING = ("--model", "dummy:tiny-mistral", "--min-mass", "0", *WRITING)
 SHORT = ("--aspects", "coherence", "--orders", "ab", *TINY)
 PAIR = {"prompt": "Tell one.", "story_a": "A story.", "story_b": "Another."}
 

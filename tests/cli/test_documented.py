@@ -1,4 +1,4 @@
-"""What README and docs tell people to type is there to be typed."""
+"""What READMEs and docs tell people to type is there to be typed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ COMMAND = re.compile(r"(?:\.venv/bin/)?adjudge ([^#]*)")
 
 def documented() -> list[tuple[str, str]]:
     """The page and the line of every command in a block of code."""
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / folder / "README.md" for folder in (".", "examples", "engine/house")]
+    pages += sorted((ROOT / "docs").glob("*.md"))
     blocks = [(page.name, text) for page in pages for kind, text in BLOCK.findall(page.read_text()) if not kind]
     lines = [(name, line) for name, text in blocks for line in text.replace("\\\n", " ").splitlines()]
     return [(name, found[1].strip()) for name, line in lines if (found := COMMAND.match(line))]

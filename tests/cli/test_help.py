@@ -55,6 +55,11 @@ def test_a_list_of_commands_says_of_each_what_its_own_page_begins_with() -> None
         assert summary.split("\n\n")[0] == " ".join(COMMANDS[path].help.split("\n\n")[0].split()), path
 
 
+def test_help_says_that_a_training_run_that_is_overwritten_takes_its_policy_along() -> None:
+    for command in ("grpo", "sft", "direct", "reward", "house"):
+        assert "its checkpoints and the trained policy" in told("train", command), command
+
+
 def test_help_says_what_holds_where_an_option_is_left_out() -> None:
     replay, show = told("replay"), told("prompts", "show")
     assert replay.count("default: the run's)") == 5 and "(0.01)" not in replay and "generated:" not in replay

@@ -51,6 +51,7 @@ def test_mistakes_in_the_command_are_one_sentence(run: Run, tmp_path: Path) -> N
         (("judge", "absent.jsonl"), "cannot read absent.jsonl"),
         (("judge", "empty.jsonl"), "empty.jsonl is empty"),
         (("judge", "pairs.jsonl", "--aspects", "humor"), 'unknown aspect "humor"'),
+        (("judge", "pairs.jsonl", "--judge", "turnament"), "debate, tournament, or write package.module:name"),
         (("judge", "pairs.jsonl", "--model", "smollm"), "did you mean smollm2-135m"),
         (("judge", "pairs.jsonl", "-o", "file/v.jsonl"), "cannot make the folder file"),
         (("judge", "pairs.jsonl", "-o", tmp_path), "cannot write"),

@@ -326,7 +326,7 @@ def test_qurls_protocol_goes_on_where_a_scheme_does_not_fit_the_checklists_of_ro
     result = run("s.jsonl", *TINY, "--protocol", "qurl")
     assert result.exit_code == 0, result.output
     by_target = {line["target"]: line for line in record()["lines"] if "published" not in line["judge"]}
-    assert "not judged: line 1 of texts-fixed.jsonl" in by_target["fixed"]["judge"]
+    assert "not judged: line 1 of s.jsonl" in by_target["fixed"]["judge"]
     assert "sum to 50, not to the 10 of the scheme fixed" in by_target["fixed"]["judge"]
     assert all(by_target[name]["rows"] == 4 for name in ("free", "binary", "six dimensions"))
 

@@ -13,15 +13,13 @@ from adjudge.cli import app
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from tests.cli.driving import DEBATING
 from tests.engine.http.serving import served
 from tests.jsonl import read_lines, write_lines
 
 Run = Callable[..., Result]
 
 GREETING = "1. A greeting\nHello 0"
-WRITING = ("--max-tokens", "4", "--temperature", "5", "--attempts", "80")
-"""The one statement that random weights write is {}: drawn almost evenly, it comes soon."""
-TINY = ("--model", "dummy:tiny-mistral", "--min-mass", "0", *WRITING)
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def lines(path: str = "g.verdicts.jsonl") -> list[dict[str, dict[str, object]]]:
 
 
 def test_a_debate_is_held_about_each_text_with_examples_found_by_the_engine_itself(run: Run) -> None:
-    result = run("--examples", "good.jsonl", *TINY)
+    result = run("--examples", "good.jsonl", *DEBATING)
     assert result.exit_code == 0, result.output
     first, second = lines()
     assert (first["id"], second["id"], first["label"]) == ("g0", "g1", 0)
@@ -53,7 +51,7 @@ def test_a_debate_is_held_about_each_text_with_examples_found_by_the_engine_itse
 
 
 def test_how_many_examples_are_found_and_how_sure_a_review_must_be_are_the_users(run: Run) -> None:
-    retrieval = ("--examples", "good.jsonl", "--without", "positive,negative,reflect", "--overwrite", *TINY)
+    retrieval = ("--examples", "good.jsonl", "--without", "positive,negative,reflect", "--overwrite", *DEBATING)
     keys = set()
     for more in ((), ("--override", "1"), ("--k", "1")):
         result = run(*retrieval, *more)
@@ -64,14 +62,14 @@ def test_how_many_examples_are_found_and_how_sure_a_review_must_be_are_the_users
 
 
 def test_agents_can_be_left_out(run: Run) -> None:
-    assert run("--without", "positive, negative,reflect", *TINY).exit_code == 0
+    assert run("--without", "positive, negative,reflect", *DEBATING).exit_code == 0
     assert [list(verdict["breakdown"]) for verdict in lines()] == [["judge"], ["judge"]]
     assert lines()[0]["analysis"] is None
 
 
 def test_rulings_in_writing_are_averaged_over_samples(run: Run) -> None:
     script = ("--mode", "reasoned", "--samples", "2", "--without", "reflect,positive,negative")
-    result = run(*script, *TINY, "--attempts", "2")
+    result = run(*script, *DEBATING, "--attempts", "2")
     assert result.exit_code == 0, result.output
     assert [len(verdict["analysis"]["judge"]) for verdict in lines()] == [2, 2]
 
@@ -93,10 +91,10 @@ def test_mistakes_are_found_before_a_model_is_looked_for(run: Run, options: tupl
 
 
 def test_examples_are_found_by_the_server_that_judges(run: Run) -> None:
-    arguments = ("--examples", "good.jsonl", *TINY[2:])
-    assert run(*arguments, *TINY[:2]).exit_code == 0
+    arguments = ("--examples", "good.jsonl", *DEBATING[2:])
+    assert run(*arguments, *DEBATING[:2]).exit_code == 0
     expected = Path("g.verdicts.jsonl").read_text()
-    engine = AsyncEngine(Engine(TINY[1]))
+    engine = AsyncEngine(Engine(DEBATING[1]))
     with served(engine) as site:
         result = run(*arguments, "--url", site.url, "-o", "there.jsonl")
     engine.worker.close(drain=False)

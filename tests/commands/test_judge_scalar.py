@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from adjudge.cli import app
+from adjudge.commands.options.source import Source
 from adjudge.engine.async_engine import AsyncEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, RemoteError
@@ -26,6 +27,14 @@ def test_a_reward_model_scores_items(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len({verdict["score"] for verdict in verdicts}) == 3
     assert all(verdict["breakdown"]["reward"]["score"] == verdict["score"] for verdict in verdicts)
     assert "i2" in result.stdout
+
+
+def test_a_model_without_a_reward_head_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Source, "open", lambda source: pytest.fail("loaded"))
+    write_lines("items.jsonl", {"prompt": "Tell one.", "response": "Story."})
+    result = CliRunner().invoke(app, ["judge", "items.jsonl", "--judge", "scalar"])
+    assert "house has no reward head" in str(result.exception)
 
 
 def test_options_of_judges_that_ask_are_refused() -> None:

@@ -116,6 +116,22 @@ def test_plots_are_rewritten_in_runs_that_go_on_where_they_stopped(run: Run) -> 
         assert read_lines(f"r.{ending}.dropped.jsonl") == dropped
 
 
+def test_columns_may_go_by_names_of_the_users(run: Run) -> None:
+    names = {"reviewer": "user", "plot": "synopsis", "review": "text", "score": "stars"}
+    group = ("group", "r.jsonl", "--overwrite")
+    passed(run(*group))
+    expected = read_lines("r.items.jsonl")
+    write(*({names[name]: value for name, value in row.items()} for row in read_lines("r.jsonl")))
+    assert "--columns reviewer=NAME takes one of another name" in str(run(*group).exception)
+    columns = ("--columns", ",".join(map("=".join, names.items())))
+    passed(run(*group, *columns))
+    assert read_lines("r.items.jsonl") == expected
+    for command, ending in (("anonymise", "anonymous"), ("summarise", "summaries")):
+        run(command, "r.jsonl", "--max-tokens", "8", "--attempts", "1", *columns, *TINY)
+        rows = read_lines(f"r.{ending}.jsonl") + read_lines(f"r.{ending}.dropped.jsonl")
+        assert len(rows) == 13 and all(row["plot"] and "synopsis" not in row for row in rows)
+
+
 @pytest.mark.parametrize(
     ("row", "arguments", "reason"),
     [

@@ -113,7 +113,7 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
     (tmp_path / "j").write_text("a file of another kind, long enough to be read as a page" * 100)
     with pytest.raises(AdjudgeError, match="as a journal"):
         Journal(tmp_path / "j")
-    with pytest.raises(AdjudgeError, match="--journal"):
+    with pytest.raises(AdjudgeError, match="name another file"):
         Journal(tmp_path / "absent" / "j")
 
 
@@ -179,7 +179,7 @@ def test_a_damaged_schema_is_one_sentence(tmp_path: Path) -> None:
     content = (tmp_path / "j").read_bytes()
     place = content.index(b"CREATE TABLE verdicts")
     (tmp_path / "j").write_bytes(content[: place - 12] + b"\xc1" + content[place - 11 :])
-    with pytest.raises(AdjudgeError, match="cannot use .*j as a journal .*: name another with --journal"):
+    with pytest.raises(AdjudgeError, match="cannot use .*j as a journal .*: name another file"):
         Journal(tmp_path / "j")
 
 
@@ -188,7 +188,7 @@ def test_a_journal_without_one_of_its_tables_is_damaged(tmp_path: Path, table: s
     Journal(tmp_path / "j").close()
     with contextlib.closing(sqlite3.connect(tmp_path / "j")) as db:
         db.execute(f"DROP TABLE {table}")
-    with pytest.raises(AdjudgeError, match=rf"j is damaged \(no table {table}\): name another with --journal"):
+    with pytest.raises(AdjudgeError, match=rf"j is damaged \(no table {table}\): name another file"):
         Journal(tmp_path / "j")
 
 
@@ -205,7 +205,7 @@ def test_values_of_another_type_are_damage(tmp_path: Path) -> None:
             lambda: journal.decoded(3, int),  # type: ignore[arg-type]
             lambda: journal.decoded(b'"\xff"', str),
         ):
-            with pytest.raises(AdjudgeError, match="j is damaged .*: name another with --journal"):
+            with pytest.raises(AdjudgeError, match="j is damaged .*: name another file"):
                 use()
 
 

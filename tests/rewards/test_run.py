@@ -62,7 +62,7 @@ def test_a_record_that_is_damaged_is_one_sentence(tmp_path: Path, kept: bytes | 
     with Journal(tmp_path / "j") as journal:
         record(journal, [Row("", {})])
         journal._db.execute("UPDATE runs SET run = ?", (kept,))
-        with pytest.raises(AdjudgeError, match="j is damaged .*: name another with --journal"):
+        with pytest.raises(AdjudgeError, match="j is damaged .*: name another file"):
             runs_of(journal)
 
 

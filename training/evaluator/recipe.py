@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.kinds import prepare
+from adjudge.rewards.judges.options import options_by_name
 from adjudge.training.recipe import Lora, NotNegative, Policy, Positive, Recipe, Rows, read_recipe
 from adjudge.training.sft_recipe import SftOptimiser
 
@@ -125,7 +126,8 @@ class DirectRecipe(JudgedRecipe, frozen=True, forbid_unknown_fields=True, kw_onl
     def __post_init__(self) -> None:
         if self.judge.options.get("mode", "direct") != "direct":
             raise AdjudgeError('[judge] options: mode is not "direct": a judge that writes is trained with train sft')
-        prepare(self.judge.name, self.judge.options)
+        with options_by_name():
+            prepare(self.judge.name, self.judge.options)
 
 
 class PreferenceRecipe(JudgedRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):

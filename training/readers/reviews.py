@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,13 +47,16 @@ class PlotChoice(msgspec.Struct, frozen=True):
         return frozenset((self.a, self.b))
 
 
-def read_reviews(path: Path, aspects: Sequence[Aspect]) -> list[PlotReview] | list[PlotChoice]:
+def read_reviews(
+    path: Path, aspects: Sequence[Aspect], columns: Mapping[str, str] = {}
+) -> list[PlotReview] | list[PlotChoice]:
     """The reviews of a file: its first row says whether it holds scores (`plot`) or choices (`a`, `b`).
 
-    Raises AdjudgeError naming the line: a column that is missing, a score that is no number from 1 to 10, an aspect
-    that is not among `aspects`, an id that comes twice, and a reader who is on two sides of the split.
+    `columns` are as `read_stage` takes them. Raises AdjudgeError naming the line: a column that is missing, a score
+    that is no number from 1 to 10, an aspect that is not among `aspects`, an id that comes twice, and a reader who is
+    on two sides of the split.
     """
-    rows = read_stage(path, needs=("reviewer",))
+    rows = read_stage(path, needs=("reviewer",), columns=columns)
     single = "plot" in rows[0].columns
     known = {aspect.name for aspect in aspects}
     if single:

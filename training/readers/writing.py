@@ -30,9 +30,12 @@ class Anonymous(msgspec.Struct, frozen=True):
     names: Mapping[str, str]
 
 
-def read_plots(path: Path) -> list[Row]:
-    """The rows of a file of plots, with reviews or without; raises AdjudgeError naming the line."""
-    rows = read_stage(path)
+def read_plots(path: Path, columns: Mapping[str, str] = {}) -> list[Row]:
+    """The rows of a file of plots, with reviews or without; raises AdjudgeError naming the line.
+
+    `columns` are as `read_stage` takes them.
+    """
+    rows = read_stage(path, columns=columns)
     for row in rows:
         if "a" in row.columns and "plot" not in row.columns:
             raise AdjudgeError(f'{row.place} compares "a" and "b": only published plots, in "plot", are rewritten')

@@ -26,17 +26,28 @@ class RunOptions(msgspec.Struct, frozen=True):
     journal: Path | None = None
 
 
-def _earlier(
-    resume: Annotated[bool, run_option("--resume", help="Continue an earlier run of the same output.")] = False,
-    overwrite: Annotated[bool, run_option("--overwrite", help="Forget an earlier run of the same output.")] = False,
-) -> Earlier:
+_Resume = Annotated[bool, run_option("--resume", help="Continue an earlier run of the same output.")]
+_Overwrite = Annotated[bool, run_option("--overwrite", help="Forget an earlier run of the same output.")]
+_OverwritePolicy = Annotated[
+    bool,
+    run_option("--overwrite", help="Delete an earlier run of the same output: its checkpoints and the trained policy."),
+]
+
+
+def _earlier(resume: _Resume = False, overwrite: _Overwrite = False) -> Earlier:
     if resume and overwrite:
         raise AdjudgeError("--resume continues an earlier run and --overwrite forgets it: leave one out")
     return "resume" if resume else "overwrite" if overwrite else "refuse"
 
 
+def _earlier_training(resume: _Resume = False, overwrite: _OverwritePolicy = False) -> Earlier:
+    return _earlier(resume, overwrite)
+
+
 EarlierRun = Annotated[Earlier, Group(_earlier)]
 """What becomes of an earlier run of the same output."""
+EarlierTraining = Annotated[Earlier, Group(_earlier_training)]
+"""The same of a training run, which has trained a policy there."""
 _JournalFile = Annotated[Path | None, run_option(help="Where finished verdicts are kept (default: beside the output).")]
 
 

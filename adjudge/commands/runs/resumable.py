@@ -136,7 +136,7 @@ def _is_empty(journal: Path) -> bool:
         return True
     if not is_journal(journal):
         return False
-    with Journal(journal) as book:
+    with Journal(journal, mend=ANOTHER) as book:
         return not len(book) and not book.runs()
 
 
@@ -155,7 +155,7 @@ def check_shared(journal: Path, path: Path | None) -> None:
     """
     if not is_journal(journal):
         return
-    with Journal(journal) as book:
+    with Journal(journal, mend=ANOTHER) as book:
         others = {run.source for _, run in runs_of(book)} if book.runs() else set()
         of_stages = path is not None and not others and len(book)
     if path is not None:
@@ -230,7 +230,7 @@ def _latest(journal: Path) -> dict[str, Any]:
     """What the latest run that a journal has a record of was about, if there is one."""
     if not is_journal(journal):
         return {}
-    with Journal(journal) as book:
+    with Journal(journal, mend=ANOTHER) as book:
         if not book.runs():
             return {}
         run = run_of(book)

@@ -280,8 +280,10 @@ def test_rows_of_ones_own_that_nobody_rated_are_left_out_and_counted(
     tmp_path: Path, row: dict[str, Any], name: str, nothing: list[Any]
 ) -> None:
     rows = [{**row, "id": f"n{number}", name: value} for number, value in enumerate(nothing)]
-    dataset = load([write_lines(tmp_path / "r.jsonl", {**row, "id": "rated"}, *rows)])
-    assert [one.id for one in dataset.rows] == ["rated"] and dataset.unrated == len(nothing)
+    rows += [{column: value for column, value in row.items() if column != name} | {"id": "without"}]
+    for order in ((rows[-1], {**row, "id": "rated"}, *rows[:-1]), ({**row, "id": "rated"}, *rows)):
+        dataset = load([write_lines(tmp_path / "r.jsonl", *order)])
+        assert [one.id for one in dataset.rows] == ["rated"] and dataset.unrated == len(rows)
     with pytest.raises(AdjudgeError, match="no text that people have judged"):
         load([write_lines(tmp_path / "r.jsonl", *rows)])
 

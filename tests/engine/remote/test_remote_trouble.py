@@ -267,8 +267,8 @@ def test_one_refused_request_costs_only_its_own_prompt_and_why_is_logged(
 
 
 def test_a_mistake_in_every_request_is_one_sentence(open_remote: Open) -> None:
-    body = {"error": {"message": "Requested sample \x1b[2J\nlogprobs of 20, which is greater than max allowed: 5"}}
-    remote, _ = open_remote("vllm", *[says(400, body)] * 3)
+    said = "Value error, Requested sample \x1b[2J\nlogprobs of 20, which is greater than max allowed: 5"
+    remote, _ = open_remote("vllm", *[says(400, {"error": {"message": said}})] * 3)
     with pytest.raises(RemoteError, match=r"refuses /v1/completions \(400: Requested sample \[2J logprobs of 20"):
         remote.score(PROMPTS[:3], DIGITS)
 

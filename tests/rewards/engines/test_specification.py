@@ -80,6 +80,14 @@ def test_the_house_judge_is_not_asked_to_write(judge: tuple[str, dict[str, Any]]
     JudgeSpec(*judge, EngineSpec("dummy:tiny-llama"))
 
 
+@pytest.mark.parametrize("model", ["house", "smollm2-135m"])
+def test_a_model_without_a_reward_head_is_no_scalar_judge(model: str) -> None:
+    with pytest.raises(AdjudgeError, match=f"{model} has no reward head, .*: name a reward model"):
+        JudgeSpec("scalar", engine=EngineSpec(model))
+    JudgeSpec("scalar", engine=EngineSpec(model, adapter="head"))  # which may bring one
+    JudgeSpec("scalar", engine=EngineSpec(model, url=URL))
+
+
 def test_what_the_house_judge_was_not_trained_for_is_said_once_it_is_opened(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -96,21 +104,24 @@ def test_what_the_house_judge_was_not_trained_for_is_said_once_it_is_opened(
 @pytest.mark.parametrize(
     ("judge", "options", "message"),
     [
-        ("personal", {"k": "3"}, "--k is '3': expected `int`, got `str`"),
-        ("tree", {"form": "exact"}, "--form is 'exact': choose fixed, parity"),
-        ("tree", {"weights": {"emotion": 1.0}}, "--weights is {'emotion': 1.0}: expected"),
-        ("pointwise", {"mode": "direkt"}, "--mode is 'direkt': choose direct, reasoned"),
-        ("pointwise", {"cut": "centre"}, "--cut is 'centre': choose middle, head, tail, never"),
+        ("personal", {"k": "3"}, "k is '3': expected `int`, got `str`"),
+        ("tree", {"form": "exact"}, "form is 'exact': choose fixed, parity"),
+        ("tree", {"weights": {"emotion": 1.0}}, "weights is {'emotion': 1.0}: expected"),
+        ("pointwise", {"mode": "direkt"}, "mode is 'direkt': choose direct, reasoned"),
+        ("pointwise", {"cut": "centre"}, "cut is 'centre': choose middle, head, tail, never"),
         ("pointwise", {"aspects": [3]}, "'3' is no aspect"),
-        ("principle", {"min_mass": "x"}, "--min-mass is 'x': expected `float`"),
-        ("debate", {"override": "x"}, "--override is 'x'"),
-        ("pairwise", {"orders": "ba"}, "--orders is 'ba': choose both, ab"),
+        ("principle", {"min_mass": "x"}, "min_mass is 'x': expected `float`"),
+        ("debate", {"override": "x"}, "override is 'x'"),
+        ("pairwise", {"orders": "ba"}, "orders is 'ba': choose both, ab"),
+        ("tree", {"min_masses": 1}, "min_masses is no option of tree: choose from weights, "),
+        ("tree", {"orders": "ab"}, "orders is for judge pairwise, "),
+        ("tree", {"max_tokens": 9}, "max_tokens is for judges that write: add mode reasoned"),
     ],
 )
 def test_a_value_of_another_kind_is_named_before_anything_is_opened(
     judge: str, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(AdjudgeError, match=re.escape(message)):
+    with pytest.raises(AdjudgeError, match="^" + re.escape(message)):
         JudgeSpec(judge, options, engine=EngineSpec("dummy:tiny-llama"))
 
 

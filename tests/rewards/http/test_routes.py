@@ -23,6 +23,7 @@ from adjudge.rewards.http.routes import judging
 from adjudge.rewards.judges.aspects import HANNA, Aspect
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.pointwise import PointwiseJudge, PointwisePairJudge
+from adjudge.rewards.judges.scalar import ScalarJudge
 from adjudge.rewards.records.verdict import Item, Pair, PairVerdict
 from tests.engine.http.serving import (
     MODEL,
@@ -35,6 +36,7 @@ from tests.engine.http.serving import (
     wait_until_busy,
     wait_until_idle,
 )
+from tests.engine.reward_models import save_two_adapters
 
 WIT = Aspect("wit", "Is it funny?")
 PAIR = {"prompt": "Tell one.", "story_a": "A story.", "story_b": "Another."}
@@ -146,6 +148,17 @@ def test_the_house_judge_is_not_asked_to_write_over_http() -> None:
     with served(engine, routes=[judging([WIT])]) as site:
         response = site.post("/v1/judge", {"items": [ITEM], "judge": "pointwise", "mode": "reasoned"})
         assert response.status_code == 400 and "not to write" in error_of(response)["message"]
+    engine.worker.close(drain=False)
+
+
+def test_the_head_of_an_adapter_is_read_over_http_whatever_the_model_is_called(tmp_path: Path) -> None:
+    save_two_adapters(tmp_path)
+    opened = Engine(str(tmp_path / "base"), adapter=tmp_path / "old")
+    opened.name = "smollm2-135m"
+    engine = AsyncEngine(opened)
+    with served(engine, routes=[judging([WIT])]) as site:
+        [verdict] = site.post("/v1/judge", {"items": [ITEM], "judge": "scalar"}).json()["verdicts"]
+        assert verdict["score"] == ScalarJudge(site.engine.face).judge([Item("Tell one.", "A story.")])[0].score
     engine.worker.close(drain=False)
 
 

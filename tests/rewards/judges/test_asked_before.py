@@ -170,5 +170,5 @@ def test_answers_that_are_damaged_are_told_and_not_taken(scripted: ScriptedEngin
         with Journal(path) as journal:
             PointwiseJudge(scripted, [STYLE], journal=journal).judge(ITEMS)
             journal._db.execute(damage)
-            with pytest.raises(AdjudgeError, match="is damaged .*: name another with --journal"):
+            with pytest.raises(AdjudgeError, match="is damaged .*: name another file"):
                 PointwiseJudge(scripted, [STYLE, WIT], journal=journal).judge(ITEMS)

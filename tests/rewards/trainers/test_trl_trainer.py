@@ -70,10 +70,13 @@ def train(
     return trainer
 
 
-def test_the_example_of_the_readme_makes_a_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("page", "references"), [("README.md", 0), ("docs/training.md", 1)])
+def test_the_example_of_a_page_makes_a_trainer(
+    page: str, references: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a tiny policy in the place of a real one and what a CPU wants; nothing is trained."""
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
-    [code] = re.findall(r"^```py\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    text = (Path(__file__).parents[3] / page).read_text()
+    [code] = re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     on_a_cpu = "use_cpu=True, bf16=False"
     for shown, tried in (("Qwen/Qwen3-0.6B", "dummy:tiny-llama"), (f"),  # on a CPU also {on_a_cpu}", f"{on_a_cpu}),")):
         assert shown in code
@@ -84,7 +87,8 @@ def test_the_example_of_the_readme_makes_a_trainer(tmp_path: Path, monkeypatch: 
     exec(code, names)
     [told] = trainer.call_args_list
     assert told.args == ("dummy:tiny-llama",) and told.kwargs["args"].num_generations == 8
-    assert len(told.kwargs["train_dataset"]) == 64 and len(names["base"].known) == 1  # one prompt, one reference
+    assert len(told.kwargs["train_dataset"]) == 64
+    assert len(names["base"].known if references else ()) == references  # one prompt, one reference
     [reward] = told.kwargs["reward_funcs"]
     assert callable(reward) and pickle.loads(pickle.dumps(reward)) is not None
     trainer.return_value.train.assert_called_once_with()

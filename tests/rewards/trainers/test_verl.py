@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,6 +44,24 @@ def test_single_samples_wait_for_their_group() -> None:
     group = next(group for group in reward.asked if group.prompt == "p")
     assert (list(group.responses), group.reference) == (["a", "bbb"], "Once.")
     assert group.columns["data_source"] == "stories" and group.columns["split"] == "train"
+
+
+def test_what_was_pickled_scores_as_what_it_was_made_of() -> None:
+    one = for_verl(Relative(), {"train": 2}, identity="sample_id")
+    batch = for_verl_batch(Relative(), 2)
+
+    async def rollouts(compute_score: Any) -> list[Any]:
+        infos = [info("p", sample_id=text) for text in ("a", "bbb")]
+        return await asyncio.gather(*[compute_score("s", each["sample_id"], "", each) for each in infos])
+
+    before = asyncio.run(rollouts(one))  # whose buffer has had a thread by now
+    sent: Any = pickle.loads(pickle.dumps(one))
+    assert inspect.iscoroutinefunction(sent)
+    assert (
+        asyncio.run(rollouts(sent)) == before == [{"score": -1.0, "abstained": 0.0}, {"score": 1.0, "abstained": 0.0}]
+    )
+    columns = (["s"] * 2, ["a", "bbb"], [""] * 2, [info("p")] * 2)
+    assert pickle.loads(pickle.dumps(batch))(*columns) == batch(*columns) == before
 
 
 def test_a_retried_sample_is_known_by_its_identity() -> None:

@@ -297,7 +297,7 @@ def test_one_class_alone_teaches_nothing(tmp_path: Path) -> None:
 def test_a_judge_that_writes_and_unknown_options_are_refused(tmp_path: Path) -> None:
     with pytest.raises(AdjudgeError, match="mode is not .direct.: a judge that writes is trained with train sft"):
         direct_recipe(tmp_path, judge={"options": {"mode": "reasoned"}})
-    with pytest.raises(AdjudgeError, match="--rubric is for --judge rubric"):
+    with pytest.raises(AdjudgeError, match="^rubric is for judge rubric"):
         direct_recipe(tmp_path, judge={"options": {"rubric": "six"}})
     with pytest.raises(AdjudgeError, match=r'\[scores\] needs either column = "ratings" or columns'):
         direct_recipe(tmp_path, scores={"column": "ratings", "columns": {"wit": "w"}})

@@ -164,8 +164,9 @@ def test_a_run_that_no_judge_ever_answered_is_told_as_one(tmp_path: Path) -> Non
 
 
 def test_rewards_of_a_reward_model_are_replayed(tmp_path: Path) -> None:
-    tournament = {"kind": "tournament", "judge": "scalar"}
-    run = played(tmp_path, lambda text: False, logit={"kind": "judge", "judge": "scalar"}, beside=tournament)
+    asked = {"judge": "scalar", "engine": {"model": "dummy:tiny-llama"}}
+    parts = {"logit": {"kind": "judge", **asked}, "beside": {"kind": "tournament", **asked}}
+    run = played(tmp_path, lambda text: False, **parts)
     again = replay(run)
     assert all(one.equal and one.reward is not None for one in again) and len({one.reward for one in again}) == 3
 
