@@ -86,6 +86,7 @@ async def _of_sample(
     sizes: Mapping[str, int],
     prompt: str,
     identity: str | None,
+    /,  # not to be taken for what verl names
     data_source: Any,
     solution_str: str,
     ground_truth: Any,
@@ -124,6 +125,7 @@ def _of_batch(
     filling: Filling,
     num_generations: int | None,
     prompt: str,
+    /,
     data_sources: Sequence[Any],
     solution_strs: Sequence[str],
     ground_truths: Sequence[Any],

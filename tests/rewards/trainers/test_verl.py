@@ -64,6 +64,12 @@ def test_what_was_pickled_scores_as_what_it_was_made_of() -> None:
     assert pickle.loads(pickle.dumps(batch))(*columns) == batch(*columns) == before
 
 
+def test_what_verl_gives_beside_a_sample_may_have_any_name() -> None:
+    beside: dict[str, Any] = dict.fromkeys(("prompt", "identity", "buffer", "sizes", "scorer", "num_generations"))
+    one = asyncio.run(for_verl(Relative(), 1)("s", "a", "", info("p"), **beside))
+    assert for_verl_batch(Relative(), 1)(["s"], ["a"], [""], [info("p")], **beside) == [one]
+
+
 def test_a_retried_sample_is_known_by_its_identity() -> None:
     reward = Relative()
     compute_score = for_verl(reward, 2, identity="sample_id")
