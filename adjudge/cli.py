@@ -80,7 +80,9 @@ def _open_streams() -> None:
     """Open on nothing what standard streams are closed, or the next file has their number and what libraries say."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)  # programs that are started here want them open, too
+            setattr(sys, name, os.fdopen(number, mode))
 
 
 def _say_no_more(*streams: int) -> None:

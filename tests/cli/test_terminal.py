@@ -30,7 +30,7 @@ def test_what_an_encoding_has_not_is_a_question_mark(tmp_path: Path) -> None:
 
 
 SCORED = """
-import sys
+import subprocess, sys
 from adjudge.cli import main
 path, *sys.argv = sys.argv[1:]
 try:
@@ -38,6 +38,8 @@ try:
 finally:
     with open(path, "w") as file:
         print(file.fileno(), file=file)
+    streams = "import sys; sys.exit(None in (sys.stdin, sys.stdout, sys.stderr))"  # of a program that is started
+    subprocess.run([sys.executable, "-c", streams], check=True)
 """
 
 
