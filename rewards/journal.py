@@ -262,7 +262,7 @@ class Journal:
     @contextmanager
     def _reaching(self) -> Iterator[None]:
         """The same for all that asks SQLite, one thread at a time; a forked process opens the file anew."""
-        with self.naming_damage(), _USING:
+        with _USING, self.naming_damage():
             if self._left:
                 self._connect()
                 self._left = False

@@ -7,12 +7,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards import journal as journal_module
 from adjudge.rewards.journal import TABLES, Journal, content_key
 
 WRITER = """
@@ -56,6 +58,21 @@ def test_a_journal_that_was_closed_is_not_called_damaged(tmp_path: Path) -> None
             use()
 
 
+def test_nor_is_one_that_is_closed_while_a_thread_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, lock = Journal(tmp_path / "j"), journal_module._USING
+
+    @contextlib.contextmanager
+    def waited() -> Iterator[None]:
+        monkeypatch.setattr(journal_module, "_USING", lock)
+        kept.close()
+        with lock:
+            yield
+
+    monkeypatch.setattr(journal_module, "_USING", waited())
+    with pytest.raises(AdjudgeError, match="j was closed: open the journal again"):
+        kept.get(["a"])
+
+
 def test_threads_that_share_a_journal_write_at_once(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal, ThreadPoolExecutor(4) as threads:
         names = [f"{number % 50}" for number in range(200)]
@@ -63,20 +80,35 @@ def test_threads_that_share_a_journal_write_at_once(tmp_path: Path) -> None:
         assert len(journal) == 50 and [journal.get([name])[name] for name in names] == kept
 
 
+def forked(act: Callable[[], object]) -> int:
+    """A process that does so and ends: what goes wrong there is its status, and it runs no other test."""
+    if (child := os.fork()) == 0:
+        signal.alarm(60)
+        status = 1
+        with contextlib.suppress(Exception):
+            act()
+            status = 0
+        os._exit(status)
+    return child
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_what_a_forked_process_puts_is_kept_though_its_parent_closes_before(tmp_path: Path) -> None:
-    journal, (closed, close) = Journal(tmp_path / "j"), os.pipe()
+    journal, (there, tell), (closed, close) = Journal(tmp_path / "j"), os.pipe(), os.pipe()
     journal.put("parent", b"{}")
-    if (child := os.fork()) == 0:
+
+    def puts() -> None:
         journal.put("before", b"{}")
+        os.write(tell, b".")
         os.close(close)
         os.read(closed, 1)  # until the parent has closed it
         with Journal(tmp_path / "j") as another:
             another.put("anew", b"{}")
         journal.put("after", b"{}")
-        os._exit(0)
-    while "before" not in journal:
-        pass
+
+    child = forked(puts)
+    os.close(tell)
+    os.read(there, 1)
     journal.close()
     os.close(close)
     assert os.waitpid(child, 0)[1] == 0
@@ -89,10 +121,7 @@ def test_a_process_that_is_forked_while_a_thread_writes_waits_for_no_thread_of_i
     with Journal(tmp_path / "j") as journal, ThreadPoolExecutor(1) as threads:
         written = threads.submit(lambda: [journal.put(f"{number}", b"{}") for number in range(500)])
         for _ in range(5):
-            if (child := os.fork()) == 0:
-                signal.alarm(60)
-                journal.put(f"child {os.getpid()}", b"{}")
-                os._exit(0)
+            child = forked(lambda: journal.put(f"child {os.getpid()}", b"{}"))
             assert os.waitpid(child, 0)[1] == 0
         written.result()
         assert len(journal) == 505
