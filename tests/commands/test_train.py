@@ -84,7 +84,7 @@ def test_a_mistake_in_a_table_of_the_recipe_is_told_with_the_name_of_its_file(tm
     pytest.importorskip("trl", reason="needs the extra train")
     recipe = tmp_path / "bad.toml"
     recipe.write_text(RECIPE.replace("aspects =", "aspect ="))
-    with pytest.raises(AdjudgeError, match=r"^bad.toml: \[reward.parts.graded\] --aspect is no option of pointwise"):
+    with pytest.raises(AdjudgeError, match=r"^bad.toml: \[reward.parts.graded\] aspect is no option of pointwise"):
         run("train", "grpo", recipe, "-o", tmp_path / "run")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.engines.specification import JudgeSpec
+from adjudge.rewards.engines.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.judge_rewards.judge_reward import JudgeReward
@@ -71,7 +71,10 @@ def test_a_number_that_no_float_can_hold_is_not_finite(vast: Any) -> None:
 
 
 def test_a_layer_can_pay_what_the_reward_inside_can_and_without_its_length_trend_anything() -> None:
-    number, logit = FunctionReward(lambda completions, **_: [1.0]), JudgeReward(JudgeSpec("scalar"))
+    number, logit = (
+        FunctionReward(lambda completions, **_: [1.0]),
+        JudgeReward(JudgeSpec("scalar", engine=EngineSpec("dummy:tiny-llama"))),
+    )
     assert Guarded(logit, []).below_zero and not Guarded(number, []).below_zero
     assert LengthFree(number).below_zero
 

@@ -37,7 +37,7 @@ def constant(value: Any) -> Any:
     return lambda prompts, completions, **columns: [value] * len(completions)
 
 
-logit = JudgeReward(JudgeSpec("scalar"))
+logit = JudgeReward(JudgeSpec("scalar", engine=EngineSpec("dummy:tiny-llama")))
 STORY = JudgeSpec("pointwise")
 
 
