@@ -9,9 +9,6 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11
 DEMO := out/demo
 
-# The tests start many processes: what one has compiled need not be compiled again by the next.
-unexport PYTHONDONTWRITEBYTECODE
-
 .PHONY: demo check lint test bench house env clean
 
 demo: $(VENV)/.core
