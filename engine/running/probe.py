@@ -26,7 +26,7 @@ def check_layers(packed: PackedDecoder) -> Any:
     with _refusing(
         lambda error: f"{packed.name} does not run {how}on a packed batch with our attention: {error}{mend}"
     ):
-        output = packed.call(packed.model, *probe_inputs(packed, 0, 20))
+        output = packed.call(packed.model, *probe_inputs(packed, 20))
     _check_masks(packed)
     layers = packed.config.num_hidden_layers
     if packed.calls != layers:
@@ -40,11 +40,10 @@ def check_layers(packed: PackedDecoder) -> Any:
     return output
 
 
-def read_head(packed: PackedDecoder, output: Any, alone: Callable[[], torch.Tensor]) -> Head | None:
+def read_head(packed: PackedDecoder, output: Any) -> Head | None:
     """The language-model head, given what the model itself gives for the probe; a reward head is checked.
 
-    `alone` is `probed_alone`, asked for once the head has taken over the decoder's norm. Raises ModelUnsupported for a
-    model of which it cannot be read.
+    Raises ModelUnsupported for a model of which it cannot be read.
     """
     with _refusing(
         lambda error: (
@@ -52,28 +51,27 @@ def read_head(packed: PackedDecoder, output: Any, alone: Callable[[], torch.Tens
         )
     ):
         if packed.model.get_output_embeddings() is not None:
-            return Head.of(packed.model, output.logits[0, :20], alone)
+            return Head.of(packed.model, output.logits[0, :20], lambda: probed(packed, 20)[:20])
         if hasattr(output, "logits"):
             _check_reward(packed)
     return None
 
 
-def check_isolation(packed: PackedDecoder, alone_TD: torch.Tensor) -> bool:
-    """A sequence must not see its neighbours in the batch; whether it is bit-equal without them, as `probed_alone`.
+def check_isolation(packed: PackedDecoder) -> bool:
+    """A sequence must not see its neighbours in the batch; whether it is bit-equal without them.
 
     Among as many rows it meets the same kernels: what a deep model makes of their rounding is no difference then.
     Raises AdjudgeError where that was asked for and is not so.
     """
     together = probed(packed, 12, 20, 30, 5)
-    among = probed(packed, 0, 20, least=len(together))[:20]
+    alone, among = probed(packed, 0, 20)[:20], probed(packed, 0, 20, least=len(together))[:20]
     together = together[12:32]
-    if not alone_TD.isfinite().all():
+    if not alone.isfinite().all():
         raise ModelUnsupported(f"{packed.name} gives hidden states that are not finite: its weights are spoilt")
     if not torch.allclose(among, together, rtol=1e-2, atol=1e-2 * float(among.abs().max())):
         raise ModelUnsupported(f"{packed.name} mixes tokens of neighbouring sequences: {REMEDY}")
     attention = all(map(is_batch_invariant, packed.kinds))
-    found = attention and torch.equal(alone_TD, together)
-    found = found and (not packed.invariance.others or _keeps_bits(packed, alone_TD))
+    found = attention and torch.equal(alone, together) and (not packed.invariance.others or _keeps_bits(packed))
     if packed.invariance.asked and not found:
         raise AdjudgeError(
             f"{packed.name} has layers whose numbers depend on the batch: leave batch_invariant out"
@@ -82,11 +80,6 @@ def check_isolation(packed: PackedDecoder, alone_TD: torch.Tensor) -> bool:
             " would serve: set ADJUDGE_ATTENTION=triton, or leave it out"
         )
     return found
-
-
-def probed_alone(packed: PackedDecoder) -> torch.Tensor:
-    """The hidden states [20, D] of the second sequence of a probe, without any other."""
-    return probed(packed, 0, 20)[:20]
 
 
 def probed(packed: PackedDecoder, *lengths: int, least: int = 0) -> torch.Tensor:
@@ -116,11 +109,12 @@ def probe_inputs(packed: PackedDecoder, *lengths: int, least: int = 0) -> tuple[
     return packed.inputs(token_ids, positions, batch)
 
 
-def _keeps_bits(packed: PackedDecoder, alone_TD: torch.Tensor) -> bool:
+def _keeps_bits(packed: PackedDecoder) -> bool:
     """Whether a sequence is bit-equal in more companies: of experts each meets a few rows of it, or of others."""
+    alone = probed(packed, 0, 20)[:20]
     companies = ((3, 7), (25, 31, 30, 28), (1, 12, 9), (30,))
     return all(
-        torch.equal(alone_TD, probed(packed, first, 20, *others)[first : first + 20]) for first, *others in companies
+        torch.equal(alone, probed(packed, first, 20, *others)[first : first + 20]) for first, *others in companies
     )
 
 

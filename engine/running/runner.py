@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from itertools import accumulate
 from numbers import Real
 from pathlib import Path
@@ -23,7 +23,7 @@ from adjudge.engine.running.decode_graphs import CudaRecorder, DecodeGraphs
 from adjudge.engine.running.head import Head
 from adjudge.engine.running.memory import cache_bytes, give_back_freed_memory, keep_freed_memory, spare_memory
 from adjudge.engine.running.packed_decoder import PackedDecoder
-from adjudge.engine.running.probe import check_isolation, check_layers, probed_alone, read_head
+from adjudge.engine.running.probe import check_isolation, check_layers, read_head
 from adjudge.engine.threads.forked import Renewed
 from adjudge.kernels.linear import PART, BatchInvariantLinear
 from adjudge.kernels.paged_kv import PagedKV, to_device
@@ -67,11 +67,10 @@ class Runner(PackedDecoder):
         if self.device.type == "cpu":
             keep_freed_memory()
         with torch.inference_mode(), self.on_device():
-            alone = cache(partial(probed_alone, self))  # for both: its layers are done once
-            head = read_head(self, check_layers(self), alone)
+            head = read_head(self, check_layers(self))
             self._head = head and replace(head, batch_invariant=batch_invariant)
             self._keep_prepacked()
-            self.batch_invariant = check_isolation(self, alone())
+            self.batch_invariant = check_isolation(self)
         self.graphs = self._new_graphs() if cuda_graphs else None
         self._kv_cache_gb = kv_cache_gb
         self._block_bytes = sum(cache.key[0].nbytes + cache.value[0].nbytes for cache in self.layers.values())
@@ -164,7 +163,7 @@ class Runner(PackedDecoder):
             self.take_layers()
         self._adapter = adapter  # its head is read by other threads: there is one at any time
         with torch.inference_mode(), self.on_device(), self.probing():
-            self.batch_invariant = check_isolation(self, probed_alone(self))
+            self.batch_invariant = check_isolation(self)
 
     def _keep_prepacked(self) -> None:
         """Keep weights of dense layers as a CPU's matmuls want them, too, one after the other while there is room."""

@@ -156,22 +156,9 @@ def test_a_model_that_mixes_the_tokens_of_neighbours_is_not_opened(monkeypatch: 
             return hidden + 0.1 * leak(hidden)
 
         monkeypatch.setattr(PackedDecoder, "decode", mixing)
-        monkeypatch.setattr(runner, "read_head", lambda it, output, alone: None)
+        monkeypatch.setattr(runner, "read_head", lambda it, output: None)
         with pytest.raises(ModelUnsupported, match="mixes tokens of neighbouring sequences"):
             Engine("dummy:tiny-llama")
-
-
-@pytest.mark.parametrize("model", ["dummy:tiny-llama", "dummy:tiny-qwen3-reward"])
-def test_the_sequence_that_is_probed_alone_is_computed_once(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    probed, asked = probe.probed, []
-
-    def noted(it: PackedDecoder, *lengths: int, **how: int) -> torch.Tensor:
-        asked.append((lengths, bool(how)))
-        return probed(it, *lengths, **how)
-
-    monkeypatch.setattr(probe, "probed", noted)
-    Engine(model, kv_cache_gb=0.01)
-    assert sorted(asked) == [((0, 20), False), ((0, 20), True), ((12, 20, 30, 5), False)]
 
 
 def test_what_heeds_the_batch_is_not_opened_where_that_was_not_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
