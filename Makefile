@@ -64,6 +64,7 @@ clean:
 	rm -rf out build dist adjudge.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
+# A new pip, for that which comes with Python may be old and slower.
 $(BIN)/pip:
 	@for python in $(CANDIDATES); do \
 	    if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \

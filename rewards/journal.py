@@ -326,12 +326,15 @@ def _leave() -> None:
     """In a process that was forked: close what its parent holds the locks of, for SQLite would take them for its own.
 
     Not even a file that is opened anew would be locked here, and what is written would be lost when the parent closes.
+    SQLite advises against it, as a last connection would fold the log in: this is none, its parent's holds the file.
     """
-    for journal in _OPEN:
-        journal._left = True
-        with suppress(sqlite3.Error):
-            journal._db.close()
-    _USING.release()
+    try:
+        for journal in _OPEN:
+            journal._left = True
+            with suppress(sqlite3.Error):
+                journal._db.close()
+    finally:
+        _USING.release()
 
 
 if hasattr(os, "register_at_fork"):

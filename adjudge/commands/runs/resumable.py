@@ -247,6 +247,7 @@ def keeping(output: Path, kept: Callable[[], str], again: str = "run again with 
     """
     mend = "make room"
     gc.collect()  # imports leave much that has finalizers behind, and Python drops a Ctrl-C that falls into one of them
+    gc.freeze()  # and the collector need not look through libraries and model again
     try:
         yield
     except KeyboardInterrupt:

@@ -81,6 +81,7 @@ def test_what_is_no_address_is_one_sentence(at_once: None, url: str) -> None:
         ("http_proxy", "http://127.0.0.1:99999", r"cannot be reached \(.*; on the way is the proxy of http_proxy\)"),
         ("https_proxy", "http://127.0.0.1:9", r"^http://127.0.0.1:9 cannot be reached \([^;]*\)"),
         ("SSL_CERT_FILE", "/nonexistent", r"^SSL_CERT_FILE: no certificates can be read there \(.*No such file"),
+        ("SSL_CERT_FILE", "/nonexistent", r"^http://127.0.0.1:9 cannot be reached"),
     ],
 )
 def test_what_the_environment_has_wrong_is_said_to_be_its_own(
@@ -93,7 +94,7 @@ def test_what_the_environment_has_wrong_is_said_to_be_its_own(
     if name == "ALL_PROXY":
         monkeypatch.setitem(sys.modules, "socksio", None)
     with pytest.raises(RemoteError, match=message) as refused:
-        RemoteEngine("http://127.0.0.1:9", retries=0)
+        RemoteEngine(f"{'https' if 'certificates' in message else 'http'}://127.0.0.1:9", retries=0)
     assert "pw" not in str(refused.value)
 
 
