@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -43,7 +41,7 @@ SWITCHES = ["--batch-invariant", "--cuda-graphs"]
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the parts of a server are told, by their names; none of them starts."""
     told: dict[str, Any] = {}
     listen, tiny = server.listen, Engine("dummy:tiny-llama", kv_cache_gb=0.05)
@@ -59,8 +57,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     monkeypatch.setattr("adjudge.rewards.http.routes.judging", lambda aspects: aspects)
     monkeypatch.setattr(server, "listen", lambda *where: told.update(where=where) or listen("127.0.0.1", 0))
     monkeypatch.setattr(server, "Server", Mock())
-    yield told
-    gc.unfreeze()
+    return told
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
