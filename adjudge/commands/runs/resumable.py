@@ -246,8 +246,10 @@ def keeping(output: Path, kept: Callable[[], str], again: str = "run again with 
     `again` is how it goes on.
     """
     mend = "make room"
-    gc.collect()  # imports leave much that has finalizers behind, and Python drops a Ctrl-C that falls into one of them
-    gc.freeze()  # and the collector need not look through libraries and model again
+    if not gc.get_freeze_count():  # once in a process
+        # Imports leave much that has finalizers behind, and Python drops a Ctrl-C that falls into one of them.
+        gc.collect()
+        gc.freeze()  # the collector need not look through libraries and model again
     try:
         yield
     except KeyboardInterrupt:
