@@ -140,7 +140,10 @@ def test_a_server_keeps_what_it_loaded_from_the_collector_and_takes_steps_as_tol
 
     monkeypatch.setattr("adjudge.engine.http.server.Server.run", run)
     before = gc.get_freeze_count()
-    result = CliRunner().invoke(app, ["serve", *TINY, "--port", "0", "--max-batch-tokens", "48"])
+    try:
+        result = CliRunner().invoke(app, ["serve", *TINY, "--port", "0", "--max-batch-tokens", "48"])
+    finally:
+        gc.unfreeze()
     assert result.exit_code == 0, result.output
     [(kept, tokens)] = seen
     assert kept > before and tokens == 48

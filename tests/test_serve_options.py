@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -41,7 +43,7 @@ SWITCHES = ["--batch-invariant", "--cuda-graphs"]
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """What the parts of a server are told, by their names; none of them starts."""
     told: dict[str, Any] = {}
     listen, tiny = server.listen, Engine("dummy:tiny-llama", kv_cache_gb=0.05)
@@ -57,7 +59,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr("adjudge.rewards.http.routes.judging", lambda aspects: aspects)
     monkeypatch.setattr(server, "listen", lambda *where: told.update(where=where) or listen("127.0.0.1", 0))
     monkeypatch.setattr(server, "Server", Mock())
-    return told
+    yield told
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
