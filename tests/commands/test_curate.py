@@ -135,6 +135,8 @@ def test_columns_may_go_by_names_of_the_users(run: Run, search: Run) -> None:
     for file in ("t.jsonl", "l.jsonl"):
         write_lines(file, *({columns.get(name, name): row[name] for name in row} for row in read_lines(file)))
     assert "--columns prompt=NAME takes one of another name" in str(run(*DEBATING).exception)
+    said = str(run(*DEBATING, "--columns", "prompt=ask").exception)
+    assert '"ask" is missing (--columns takes it as prompt)' in said and "ask=NAME" not in said
     named = ("--columns", ",".join(map("=".join, columns.items())))
     run(*named, "--without", "positive,negative,reflect", "-o", "p.jsonl", *DEBATING)
     assert [verdict["label"] for verdict in read_lines("p.verdicts.jsonl")] == [0, 1, 0, 1]

@@ -51,12 +51,15 @@ def _read(path: Path, named: Mapping[str, str]) -> list[Row]:
 def columns_suggested(columns: str | None = None) -> Iterator[None]:
     """Say that a column may go by another name, where one is missing and nothing else is known of it.
 
-    Of one that already does, as `columns` says, which name that is.
+    Of one that already does, as `columns` says, which name that is; nothing of one that nobody has by that name.
     """
     try:
         yield
     except ColumnMissing as error:
-        if named := columns_of(columns).get(error.column):
+        others = columns_of(columns)
+        if error.column in others.values():
+            raise
+        if named := others.get(error.column):
             raise AdjudgeError(f'{error}; --columns takes "{named}" for it, which others have') from error
         raise AdjudgeError(f"{error}; --columns {error.column}=NAME takes one of another name") from error
 
