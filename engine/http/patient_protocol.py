@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from adjudge.engine.http.limits import Limits
@@ -32,6 +33,13 @@ class PatientProtocol(H11Protocol):
             self._hear()
         elif self._silent is None:
             self._listen()
+
+    def send_400_response(self, msg: str) -> None:
+        """Tell a client that it sends no HTTP, or, where its request has an answer or a part of one, only hang up."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         """Watch whether the client reads what is not sent yet."""

@@ -132,6 +132,20 @@ def test_a_client_that_goes_while_it_sends_is_no_error_of_the_server(
     assert found == "499" and "a request failed" not in caplog.text
 
 
+def test_a_body_that_is_no_http_after_its_answer_is_no_error_of_the_server(
+    site: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, port = site.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), PATIENCE) as connection:
+        connection.sendall(b"POST /nowhere HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        answer = b""
+        while not answer.endswith(b"}}"):
+            answer += connection.recv(10_000)
+        connection.sendall(b"no length\r\n")
+        assert connection.recv(10_000) == b""
+    assert "Traceback" not in caplog.text
+
+
 def status_of(site: Served, route: str) -> str:
     """The status that the server counts for a route, if it counts any."""
     line = re.search(rf'adjudge_http_requests_total{{route="{route}",status="(\d+)"}}', site.get("/metrics").text)
