@@ -109,8 +109,8 @@ class OpenedHere(Generic[Opened]):
 
     def or_open(self, open_it: Callable[[], Opened]) -> Opened:
         """It, opened so where it is not open yet."""
-        if self._given is not None:
-            return self._given
+        if (opened := self.opened) is not None:
+            return opened
         with _OPENING:
             if (opened := self.opened) is None:
                 opened = self._opened = open_it()
@@ -128,10 +128,11 @@ class OpenedHere(Generic[Opened]):
 
 def awake(engine: EngineFace) -> EngineFace:
     """The engine, woken where another reward that shares its specification has put it to sleep."""
-    with _OPENING:
-        if getattr(engine, "asleep", False):
-            engine.wake()  # type: ignore[attr-defined]
-        return engine
+    if getattr(engine, "asleep", False):
+        with _OPENING:
+            if engine.asleep:  # type: ignore[attr-defined]
+                engine.wake()  # type: ignore[attr-defined]
+    return engine
 
 
 @contextmanager
@@ -148,9 +149,11 @@ def without_models(stand_ins: Mapping[EngineSpec, EngineFace]) -> Iterator[None]
 
 
 def engines_open_here() -> list[EngineFace]:
-    """All that this process holds and that were opened from a specification."""
-    with _OPENING:
-        return list(_ENGINES.values())
+    """All that this process holds and that were opened from a specification; none is waited for that is being opened.
+
+    Hence references, which are listed at once: engines one by one could change in number meanwhile.
+    """
+    return [engine for reference in _ENGINES.valuerefs() if (engine := reference()) is not None]
 
 
 def engines_open(engines: Iterable[EngineFace]) -> dict[EngineSpec, EngineFace]:

@@ -183,6 +183,8 @@ def test_after_a_fork_rewards_and_specifications_open_engines_of_their_own() -> 
 def test_what_is_open_already_waits_for_nothing_that_is_being_opened() -> None:
     judge = PointwiseJudge(AbsentEngine())
     source = JudgeSource(judge)
+    named = JudgeSource(JudgeSpec("pointwise", engine=EngineSpec("dummy:tiny-llama", kv_cache_gb=0.05)))
+    opened = named.judge
     held, let_go = Event(), Event()
 
     def opening() -> None:
@@ -194,6 +196,8 @@ def test_what_is_open_already_waits_for_nothing_that_is_being_opened() -> None:
     with ThreadPoolExecutor(1) as pool:
         try:
             assert pool.submit(lambda: source.judge).result(20) is judge
+            assert pool.submit(lambda: named.judge).result(20) is opened
+            assert named.engines[0] in pool.submit(engines_open_here).result(20)
         finally:
             let_go.set()
     thread.join()

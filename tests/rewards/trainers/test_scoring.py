@@ -11,6 +11,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NoServer, NotServing, RemoteError
 from adjudge.engine.face import Stats
+from adjudge.rewards.engines.specification import OpenedHere
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.parts.gated import Gated
@@ -161,6 +162,23 @@ def test_a_deadline_covers_a_server_that_does_not_answer_at_its_opening(caplog: 
     assert Scorer(Gone(), on_failure="abstain").score(GROUPS[:1]).rewards[0].abstained == ("cancelled",) * 2
     with pytest.raises(NoServer):
         Scorer(Gone()).score(GROUPS)
+
+
+def test_a_judge_that_is_long_in_opening_costs_no_call_more_than_its_deadline() -> None:
+    class Opening(Waiting):
+        here = OpenedHere[list[GroupReward]]()
+
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            return self.here.or_open(lambda: Waiting.score_groups(self, groups))
+
+    reward = Opening()
+    scorer = Scorer(reward, 0.2)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            for _ in range(2):
+                assert pool.submit(scorer.score, GROUPS).result(20).rewards == [LATE, LATE]
+        finally:
+            reward.go.set()
 
 
 def test_a_server_that_dies_later_ends_a_run_that_nobody_told_to_live_with_it() -> None:
