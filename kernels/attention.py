@@ -5,7 +5,7 @@
 | `flash` | flash-attn 3 or 2, if importable | no (attention_library says what is known) |
 | `varlen` | torch's varlen attention with a block table | no |
 | `triton` | our kernel, on CUDA (attention_triton) | yes |
-| `numba` | our compiled kernel, in float32 on CPUs with AVX-512 (attention_numba) | yes |
+| `numba` | our compiled kernel, in float32 on CPUs with AVX2 or AVX-512 (attention_numba) | yes |
 | `torch` | everywhere (attention_torch: tiles for CPUs) | on a CPU |
 
 The first that can serve the device, dtype, widths, query heads on a KV head, block size, window, soft cap and sinks of
@@ -40,7 +40,7 @@ FLASH_2_BLOCK_SIZE = 256
 TRITON_WIDTH = 512
 """The widest heads that our kernel has tiles for."""
 NUMBA_LANES = 16
-"""Heads of our compiled kernel are whole vectors of so many numbers."""
+"""Heads of our compiled kernel are whole vectors of so many numbers: AVX-512's, or two of AVX2's."""
 LIBRARIES: dict[str, tuple[LibraryAttention, ...]] = {
     "flash": (FlashAttention3(), FlashAttention2()),
     "varlen": (TorchVarlen(),),
@@ -136,8 +136,8 @@ def numba_problem(kind: AttentionKind) -> str | None:
 @cache
 def _compiled_problem() -> str | None:
     """Why there is no compiled attention on this machine, or None if there is."""
-    if torch.backends.cpu.get_cpu_capability() != "AVX512":
-        return "our compiled attention needs a CPU with AVX-512"
+    if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
+        return "our compiled attention needs a CPU with AVX2"
     if not find_spec("numba"):
         return "numba is not installed"
     try:

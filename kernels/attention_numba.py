@@ -1,16 +1,19 @@
-"""Paged attention compiled for CPUs with AVX-512, in float32: keys and values are read where they stand in the cache.
+"""Paged attention compiled for CPUs with AVX2 or AVX-512, in float32: keys and values are read where they are cached.
 
 A work item is a run of one sequence's positions with the query heads of one KV head, up to CHUNK rows. It transposes
 KEYS keys at a time, once, and then takes ROWS rows at a time: scores, a step of an online softmax, values, all three in
 the vectors of `vectors_numba`. The items run on torch's own OpenMP threads: a second pool would wait for cores on which
 torch's spins.
 
-Ladder (an AMD EPYC, 9 query heads on 3 KV heads of 64, one thread, medians of seven; ms a layer)
+Ladder (an AMD EPYC with AVX-512, 9 query heads on 3 KV heads of 64, one thread, medians of seven; ms a layer)
                                           a prompt of 1,024   24 questions of 25 after 560   12 tokens after 560
 1. torch's fused attention in tiles                    18.4                           15.3                   2.0
 2. vectors, each key transposed number by number        8.3                            7.5                   1.4
 3. keys transposed 16 by 16 within registers            7.6                            5.1                   0.31
 4. masks, copies and quotients in vectors (this one)    7.3                            4.8                   0.26
+
+With AVX2, in vectors of 8 (another AMD EPYC, least of 21): 27.4 in torch's tiles and 21.7 here, 25.2 and 16.3, 3.9 and
+1.4. Six rows at a time, or blocks of 32 or 96 keys, took as long there, and longer where each has a token to write.
 
 Batch invariance: keys are cut at multiples of KEYS positions, the sums of a row run over them in order, and a block
 that a row does not see changes none of its bits. So its bits depend on no tile, run, neighbour or thread.
@@ -36,6 +39,7 @@ from adjudge.kernels import vectors_numba
 from adjudge.kernels.attention_library import seen_bad
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV
 from adjudge.kernels.vectors_numba import (
+    COLUMNS,
     FLOAT_BYTES,
     KEYS,
     LANES,
@@ -108,8 +112,9 @@ def numba_attention(
 
 def compilation_problem() -> str | None:
     """Why the kernel cannot be compiled and run here, or None if it can."""
-    if not binding.get_host_cpu_features().get("avx512f"):
-        return "our compiled attention needs a CPU with AVX-512"
+    features = binding.get_host_cpu_features()
+    if not (features.get("avx512f") or (features.get("avx2") and features.get("fma"))):
+        return "our compiled attention needs a CPU with AVX2"
     if getattr(config, "DISABLE_JIT", 0):
         return "numba is told to compile nothing (NUMBA_DISABLE_JIT)"
     try:
@@ -171,7 +176,8 @@ def _kernel() -> Any:
     """What a thread does, compiled: it takes items until there is none."""
     compiled = partial(cfunc, types.void(types.voidptr), error_model="numpy")
     digest = hashlib.blake2b(Path(vectors_numba.__file__).read_bytes(), digest_size=8).hexdigest()
-    _work.__qualname__ = f"_work_{digest}"  # numba keeps it under this name, and of changes sees this file's alone
+    # numba keeps it under this name; of changes it sees this file's alone
+    _work.__qualname__ = f"_work_{LANES}_{digest}"
     try:
         return compiled(cache=True)(_work)
     except Exception:  # where it keeps things is missing, full or spoilt
@@ -227,9 +233,9 @@ def _work(arguments):  # type: ignore[no-untyped-def]
                 while column < value_width:
                     values = value + FLOAT_BYTES * (head * value_width + column)
                     into = sums + FLOAT_BYTES * (row * value_width + column)
-                    if value_width - column >= KEYS:
+                    if value_width - column >= COLUMNS:
                         add_values_wide(scores, rescale, values, value_stride, slots, into, value_width)
-                        column += KEYS
+                        column += COLUMNS
                     else:
                         add_values_narrow(scores, rescale, values, value_stride, slots, into, value_width)
                         column += LANES

@@ -1,4 +1,4 @@
-"""Vectors of 16 floats for kernels that numba compiles: it would not keep its own in registers.
+"""Vectors of floats for kernels that numba compiles: it would not keep its own in registers.
 
 Each function here is one for compiled code. All arguments but a `scale` are integers: addresses in bytes, and sizes,
 strides and offsets in floats.
@@ -10,16 +10,18 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
 from numba.extending import intrinsic
 
-LANES = 16
+LANES, HELD = (16, 4) if binding.get_host_cpu_features().get("avx512f") else (8, 2)
+"""Floats of a vector, with AVX-512 or AVX2, and vectors of keys, or of a value, that are added up together."""
 KEYS = 64
 """Keys that are weighed together."""
 ROWS = 4
-"""Queries whose scores, or values, are added up together: with KEYS of them in registers there is no room for more."""
-VECTORS = KEYS // LANES
+"""Queries whose scores, or values, are added up together: of HELD vectors for each there is room in registers."""
+COLUMNS, VECTORS = HELD * LANES, KEYS // LANES
+HALVES = tuple(half for half in (8, 4, 2, 1) if half < LANES)
 FLOAT_BYTES, SLOT_BYTES = 4, 8
 
 compiled: Callable[[Callable[..., Any]], Any] = intrinsic
@@ -85,7 +87,7 @@ class _Code:
 
     def reduced(self, vector: Any, operation: Callable[[Any, Any], Any]) -> Any:
         """One float of all lanes, halves first."""
-        for distance in (8, 4, 2, 1):
+        for distance in HALVES:
             rotated = self.shuffled(vector, vector, [(lane + distance) % LANES for lane in range(LANES)])
             vector = operation(vector, rotated)
         return self.b.extract_element(vector, ir.Constant(self.INT, 0))
@@ -211,7 +213,7 @@ def transpose(_context: Any, keys: Any, stride: Any, slots: Any, transposed: Any
 
     def write(code: _Code, keys: Any, stride: Any, slots: Any, transposed: Any) -> None:
         rows = [code.load(keys, code.b.mul(code.slot(slots, code.number(lane)), stride)) for lane in range(LANES)]
-        for half in (8, 4, 2, 1):
+        for half in HALVES:
             low = [lane + (LANES - half if lane & half else 0) for lane in range(LANES)]
             high = [lane + (LANES if lane & half else half) for lane in range(LANES)]
             for lane in range(LANES):
@@ -229,18 +231,21 @@ def multiply_keys(_context: Any, queries: Any, transposed: Any, scores: Any, wid
     """scores [ROWS, KEYS] = queries [ROWS, D] @ transposed [D, KEYS], added up from the first of D on."""
 
     def write(code: _Code, queries: Any, transposed: Any, scores: Any, width: Any) -> None:
-        def step(index: Any, sums: list[Any]) -> list[Any]:
-            first = code.b.mul(index, code.number(KEYS))
-            keys = [code.load(transposed, code.b.add(first, code.number(LANES * part))) for part in range(VECTORS)]
-            found = []
-            for row in range(ROWS):
-                place = code.b.add(code.b.mul(width, code.number(row)), index)
-                query = code.broadcast(code.float_at(queries, place))
-                found += [code.fma(query, keys[part], sums[row * VECTORS + part]) for part in range(VECTORS)]
-            return found
+        for column in range(0, KEYS, COLUMNS):
 
-        for place, vector in enumerate(code.loop(width, [code.constant(0.0)] * (ROWS * VECTORS), step)):
-            code.store(vector, scores, code.number(place * LANES))
+            def step(index: Any, sums: list[Any], column: int = column) -> list[Any]:
+                first = code.b.add(code.b.mul(index, code.number(KEYS)), code.number(column))
+                keys = [code.load(transposed, code.b.add(first, code.number(LANES * part))) for part in range(HELD)]
+                found = []
+                for row in range(ROWS):
+                    place = code.b.add(code.b.mul(width, code.number(row)), index)
+                    query = code.broadcast(code.float_at(queries, place))
+                    found += [code.fma(query, keys[part], sums[row * HELD + part]) for part in range(HELD)]
+                return found
+
+            for place, vector in enumerate(code.loop(width, [code.constant(0.0)] * (ROWS * HELD), step)):
+                row, part = divmod(place, HELD)
+                code.store(vector, scores, code.number(row * KEYS + column + part * LANES))
 
     return _written(write, *[types.intp] * 4)
 
@@ -311,5 +316,5 @@ def _adding(vectors: int) -> Any:
     return add_values
 
 
-add_values_narrow, add_values_wide = _adding(1), _adding(VECTORS)
-"""Values of LANES columns, and of KEYS."""
+add_values_narrow, add_values_wide = _adding(1), _adding(HELD)
+"""Values of LANES columns, and of COLUMNS."""

@@ -1,4 +1,7 @@
-"""Attention compiled for CPUs with AVX-512: its numbers, its bits, and where it cannot be compiled or kept."""
+"""Attention compiled for this CPU: its numbers, its bits, and where it cannot be compiled or kept.
+
+Run as a script, with how many lanes its vectors are to have, this file checks it with those instead of this CPU's own.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,31 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import numba  # noqa: F401
 import pytest
 import torch
+from llvmlite import binding
+
+if __name__ == "__main__":  # what chooses the lanes sees another CPU, and numba this one
+    with patch.object(binding, "get_host_cpu_features", lambda: {"avx512f": sys.argv[1] == "16"}):
+        from adjudge.kernels import vectors_numba
+    assert str(vectors_numba.LANES) == sys.argv[1]
 
 from adjudge.kernels import attention_numba
 from adjudge.kernels.attention import numba_problem, paged_attention
 from adjudge.kernels.attention_library import AttentionKind
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV
+from adjudge.kernels.vectors_numba import LANES
+from tests.kernels.own_process import python
 from tests.kernels.paged_cases import MANY, Case
 
 KIND = AttentionKind(torch.device("cpu"), torch.float32, 64, 64, 16)
 PROBLEM = numba_problem(KIND)
 pytestmark = [pytest.mark.skipif(PROBLEM is not None, reason=str(PROBLEM)), pytest.mark.usefixtures("on_numba")]
 
-SHAPES = [(4, 2, 16, 16), (9, 3, 64, 64), (4, 4, 32, 16), (3, 1, 80, 112), (14, 2, 128, 128), (600, 2, 16, 16)]
+SHAPES = [(4, 2, 16, 16), (9, 3, 64, 64), (4, 4, 32, 16), (3, 1, 80, 112), (14, 2, 128, 128), (260, 1, 16, 16)]
 LENGTHS = (1, 5, 64, 65, 200)
 WHOLE = [[(s, 0, n) for s, n in enumerate(LENGTHS)]]
 WINDOWS: list[dict[str, Any]] = [{}, {"sliding_window": 1}, {"sliding_window": 7}, {"sliding_window": 70}]
@@ -111,6 +124,10 @@ def test_what_is_not_finite_reaches_the_rows_that_see_it_and_no_others() -> None
     assert windowed.flatten(1).isnan().any(1).nonzero().flatten().tolist() == seen
 
 
+def test_vectors_of_other_cpus_are_as_near_the_oracle_and_as_bit_equal() -> None:
+    assert python(__file__, "8" if LANES == 16 else "16") == "all well\n"
+
+
 def test_a_batch_without_sequences_is_padding_alone() -> None:
     like, none = torch.zeros(1, 2, 16), torch.empty(0, dtype=torch.long)
     batch = PagedBatch((), 16, 3, none, none)
@@ -132,3 +149,14 @@ def test_where_a_disk_cannot_keep_what_was_compiled_it_serves_all_the_same(
         monkeypatch.setenv("NUMBA_CACHE_DIR", folder)
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         assert int(done.stdout, 16)
+
+
+if __name__ == "__main__":
+    for widths in SHAPES[1:4]:
+        for how in WINDOWS[::3]:
+            case = case_of(*LENGTHS, shape=widths)
+            outputs = case.run(paged_attention, WHOLE, 16, **how)
+            case.assert_near_the_oracle(outputs, **how)
+            cut = [[(s, a, min(13, n - a)) for s, n in enumerate(LENGTHS) if a < n] for a in range(0, 200, 13)]
+            assert all(map(torch.equal, case.run(paged_attention, cut, 16, 1, **how), outputs))
+    print("all well")
