@@ -17,6 +17,7 @@ from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import SMOLLM2
 from adjudge.engine.remote.address import without_secrets
+from adjudge.engine.threads.forked import Renewed
 from adjudge.rewards.engines.engine_choice import EngineChoice
 from adjudge.rewards.engines.lending import policy_engine
 from adjudge.rewards.imported import is_own
@@ -67,7 +68,7 @@ class EngineSpec(EngineChoice, frozen=True):
                 name = self.model or without_secrets(self.url or "")
                 raise AdjudgeError(f"no judge was {name} in this run: name the models that it used")
             return stand_ins[self]
-        with _OPENING:
+        with _OPENING if self.url is None else _SERVERS.setdefault(self, RLock()):
             engine = policy_engine(self) if self.of_policy else _ENGINES.get(self)
             if engine is None:
                 engine = _ENGINES[self] = self.open_anew()
@@ -78,14 +79,16 @@ class EngineSpec(EngineChoice, frozen=True):
 _ENGINES: WeakValueDictionary[EngineSpec, EngineFace] = WeakValueDictionary()
 _SPECS: WeakKeyDictionary[EngineFace, EngineSpec] = WeakKeyDictionary()
 _OPENING = RLock()
-"""Held while something is opened: two threads must not load a model twice."""
+"""Held while a model is opened or woken: no two threads load one twice, or two at once."""
+_SERVERS: dict[EngineSpec, RLock] = {}
+"""Held while a server is asked what it serves: one that is silent holds up nobody who wants another."""
 _STAND_INS: ContextVar[Mapping[EngineSpec, EngineFace] | None] = ContextVar("adjudge_stand_ins", default=None)
 
 
 def _begin_anew() -> None:
     """After a fork nothing is open here: engines, connections and a lock that another thread held are the parent's."""
-    global _ENGINES, _SPECS, _OPENING
-    _ENGINES, _SPECS, _OPENING = WeakValueDictionary(), WeakKeyDictionary(), RLock()
+    global _ENGINES, _SPECS, _OPENING, _SERVERS
+    _ENGINES, _SPECS, _OPENING, _SERVERS = WeakValueDictionary(), WeakKeyDictionary(), RLock(), {}
 
 
 if hasattr(os, "register_at_fork"):
@@ -101,6 +104,7 @@ class OpenedHere(Generic[Opened]):
     def __init__(self, given: Opened | None = None) -> None:
         self._given = self._opened = given
         self._process = 0
+        self._opening = Renewed(RLock)
 
     @property
     def opened(self) -> Opened | None:
@@ -111,7 +115,7 @@ class OpenedHere(Generic[Opened]):
         """It, opened so where it is not open yet."""
         if (opened := self.opened) is not None:
             return opened
-        with _OPENING:
+        with self._opening.here:
             if (opened := self.opened) is None:
                 opened = self._opened = open_it()
                 self._process = os.getpid()

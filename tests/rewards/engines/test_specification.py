@@ -13,12 +13,13 @@ import pytest
 from adjudge.engine.absent import AbsentEngine
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.face import EngineFace
 from adjudge.engine.remote import remote_engine
+from adjudge.rewards.engines import specification
 from adjudge.rewards.engines.specification import (
     EngineSpec,
     JudgeSource,
     JudgeSpec,
-    OpenedHere,
     engines_open_here,
     without_models,
 )
@@ -188,7 +189,9 @@ def test_what_is_open_already_waits_for_nothing_that_is_being_opened() -> None:
     held, let_go = Event(), Event()
 
     def opening() -> None:
-        OpenedHere[int]().or_open(lambda: (held.set(), let_go.wait(60), 1)[2])
+        with specification._OPENING:
+            held.set()
+            let_go.wait(60)
 
     thread = Thread(target=opening)
     thread.start()
@@ -201,3 +204,29 @@ def test_what_is_open_already_waits_for_nothing_that_is_being_opened() -> None:
         finally:
             let_go.set()
     thread.join()
+
+
+def test_a_server_that_is_silent_when_it_is_opened_holds_up_no_other_judge(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, let_go = Event(), Event()
+    open_anew = EngineSpec.open_anew
+
+    def patient(spec: EngineSpec) -> EngineFace:
+        if spec.url is not None:
+            asked.set()
+            let_go.wait(60)
+        return open_anew(spec if spec.url is None else EngineSpec("dummy:tiny-gpt2", kv_cache_gb=0.01))
+
+    monkeypatch.setattr(EngineSpec, "open_anew", patient)
+    silent, other = (
+        JudgeSource(JudgeSpec("pointwise", engine=engine))
+        for engine in (EngineSpec(url="http://127.0.0.1:9"), EngineSpec("dummy:tiny-qwen2", kv_cache_gb=0.01))
+    )
+    with ThreadPoolExecutor(3) as pool:
+        try:
+            waiting = [pool.submit(lambda: silent.judge) for _ in range(2)]
+            assert asked.wait(60)
+            assert pool.submit(lambda: other.judge).result(30) is other.judge
+            assert not any(one.done() for one in waiting)
+        finally:
+            let_go.set()
+        assert len({id(one.result(60)) for one in waiting}) == 1
