@@ -57,14 +57,6 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """What has been imported by the end of a file stays: the garbage collector need not look at it in the next ones."""
-    if nextitem is not None and nextitem.path != item.path:
-        gc.collect()
-        gc.freeze()
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what tests have recorded as a report, whichever process ran them."""
     for outcome in ("passed", "failed"):
