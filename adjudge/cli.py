@@ -95,6 +95,9 @@ def main() -> NoReturn:
     """Run the command line: mistakes the user can mend are one sentence on stderr and exit code 2."""
     # Trainers report their use in a thread that looks up a name, which crashes while another sets a variable (glibc).
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    # Torch's threads wait for each other awake, and where others want the processors, mostly for one that has none.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "5000")
     _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
