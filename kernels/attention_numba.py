@@ -13,7 +13,8 @@ Ladder (an AMD EPYC with AVX-512, 9 query heads on 3 KV heads of 64, one thread,
 4. masks, copies and quotients in vectors (this one)    7.3                            4.8                   0.26
 
 With AVX2, in vectors of 8 (another AMD EPYC, least of 21): 27.4 in torch's tiles and 21.7 here, 25.2 and 16.3, 3.9 and
-1.4. Six rows at a time, or blocks of 32 or 96 keys, took as long there, and longer where each has a token to write.
+1.4. Blocks of 32 or 96 keys take as long. Six rows at a time take up to a fifth less in prefill, with heads of 128, as
+long on a judge's batch, and up to a third longer where each has a token to write.
 
 Batch invariance: keys are cut at multiples of KEYS positions, the sums of a row run over them in order, and a block
 that a row does not see changes none of its bits. So its bits depend on no tile, run, neighbour or thread.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import numba  # noqa: F401
+import numba  # noqa: F401  # which finds out about this CPU
 import pytest
 import torch
 from llvmlite import binding

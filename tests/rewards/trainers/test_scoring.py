@@ -11,7 +11,7 @@ import pytest
 
 from adjudge.engine.errors import AdjudgeError, CallTooLarge, EngineFailed, NoServer, NotServing, RemoteError
 from adjudge.engine.face import Stats
-from adjudge.rewards.engines.specification import OpenedHere
+from adjudge.rewards.engines import specification
 from adjudge.rewards.guards.guarded import Guarded
 from adjudge.rewards.guards.length_free import LengthFree
 from adjudge.rewards.parts.gated import Gated
@@ -166,10 +166,9 @@ def test_a_deadline_covers_a_server_that_does_not_answer_at_its_opening(caplog: 
 
 def test_a_judge_that_is_long_in_opening_costs_no_call_more_than_its_deadline() -> None:
     class Opening(Waiting):
-        here = OpenedHere[list[GroupReward]]()
-
         def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
-            return self.here.or_open(lambda: Waiting.score_groups(self, groups))
+            with specification._OPENING:
+                return super().score_groups(groups)
 
     reward = Opening()
     scorer = Scorer(reward, 0.2)
