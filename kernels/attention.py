@@ -107,7 +107,8 @@ def attention_backend(kind: AttentionKind, forced: str | None = None) -> tuple[s
         problems.append(problem)
     if forced in ("", "torch"):
         return "torch", torch_attention
-    raise BackendUnavailable(f'{named} is "{forced}" but it cannot serve here: {"; ".join(problems)}')
+    said = "; ".join(problems)
+    raise BackendUnavailable(f'{named} is "{forced}" but it cannot serve here: {said}: name another, or leave it unset')
 
 
 def _no_tile(kind: AttentionKind) -> str | None:

@@ -148,8 +148,9 @@ def test_our_compiled_kernel_is_asked_for_whole_vectors() -> None:
 def test_a_back_end_that_cannot_serve_says_why(forced: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setenv("ADJUDGE_ATTENTION", forced)
-    with pytest.raises(BackendUnavailable, match=f"ADJUDGE_ATTENTION is .*({reason})"):
+    with pytest.raises(BackendUnavailable, match=f"ADJUDGE_ATTENTION is .*({reason})") as refused:
         served_by(CPU)
+    assert str(refused.value).endswith("leave it unset")
     monkeypatch.delenv("ADJUDGE_ATTENTION")
     with pytest.raises(BackendUnavailable, match=f'^the back end is "{forced}".*({reason})'):
         attention_backend(AttentionKind(CPU, torch.bfloat16, 64, 64, 16), forced)
