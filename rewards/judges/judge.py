@@ -305,8 +305,7 @@ class AskingJudge(PromptedJudge[Subject, Ruling]):
             for subject, questions in subjects.items()
         }
         for subject, answers in self.asking.ask(left):
-            answers |= known[subject]
-            yield subject, {question.name: answers[question.name] for question in subjects[subject]}
+            yield subject, answers | known[subject]
 
     def _known(self, questions: Sequence[Question]) -> dict[str, Answer]:
         """The answers that the journal holds, by the names of their questions."""
@@ -331,6 +330,7 @@ class AskingJudge(PromptedJudge[Subject, Ruling]):
     ) -> Concluded[Ruling]:
         """The verdict from the answers to what was asked, with these, so that it can be concluded anew."""
         questions, truncated = asked
+        answers = {question.name: answers[question.name] for question in questions}  # as asked, whichever came first
         verdict = self._conclude(subject, answers, key, truncated)
         answered = [  # an abstention may be for want of context, of which another engine has more
             question for question in questions if all(score.reason is None for score in answers[question.name].scores)

@@ -179,8 +179,7 @@ class TreeJudge(ItemJudge):
         for _ in chain(interleaved(leaves(), weights), [None]):  # once more: what is known already yields nothing
             for key in [key for key in scored if all(map(self.weighing.known, wishes[key]))]:
                 scored.remove(key)
-                ordered = {question.name: answers[key][question.name] for question in asked[key][0]}
-                yield self._concluded(items[key], asked[key], ordered, key)
+                yield self._concluded(items[key], asked[key], answers[key], key)
 
     def _conclude(self, item: Item, answers: Mapping[str, Answer], key: str, truncated: bool) -> Verdict:
         tree = self._tree(item)
