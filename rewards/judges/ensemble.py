@@ -240,7 +240,7 @@ class EnsembleJudge(Judge[Item, Verdict]):
         abstained = abstention(parts)
         return Verdict(
             id="",
-            score=None if abstained else weighted_mean(parts),
+            score=weighted_mean(parts),
             breakdown=parts,
             abstained=abstained,
             truncated=any(verdict.truncated for verdict, _ in judged),

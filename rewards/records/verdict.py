@@ -229,8 +229,10 @@ def abstention(parts: Mapping[str, Part]) -> Reason | None:
     return next((part.abstained for part in parts.values() if part.weight and part.abstained), None)
 
 
-def weighted_mean(parts: Mapping[str, Part]) -> float:
-    """The mean of the parts' scores by their weights, of those that count; none of them may have abstained."""
+def weighted_mean(parts: Mapping[str, Part]) -> float | None:
+    """The mean of the parts' scores by their weights, of those that count; None where one of them has abstained."""
+    if abstention(parts):
+        return None
     counted = [part for part in parts.values() if part.weight]
     return sum(part.weight * (part.score or 0.0) for part in counted) / sum(part.weight for part in counted)
 
