@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -79,16 +79,10 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
     weight: float = 1.0
     section: Tag | None = None
     after: Tag | None = None
-
-    @property
-    def breakdown(self) -> tuple[str, ...] | None:
-        """The names of what it is made of; None where that is for a judge to say."""
-        return ()
-
-    @property
-    def most(self) -> float | None:
-        """The most that it can pay, before its weight; None where that is not known. Where it is, the least is 0."""
-        return 1.0
+    breakdown: ClassVar[tuple[str, ...] | None] = ()
+    """The names of what it is made of; None where that is for a judge to say."""
+    most: ClassVar[float | None] = 1.0
+    """The most that it can pay, before its weight; None where that is not known. Where it is, the least is 0."""
 
     @property
     def own(self) -> str | None:
@@ -135,16 +129,8 @@ class Judged(Part, frozen=True, kw_only=True):
     engine: Engine | None = None
     reference: Literal["static", "dynamic"] | None = None
     judge: str | None = None
-
-    @property
-    def breakdown(self) -> tuple[str, ...] | None:
-        """The names of what it is made of; None where that is for a judge to say."""
-        return None
-
-    @property
-    def most(self) -> float | None:
-        """The most that it can pay, before its weight; None where that is not known."""
-        return None
+    breakdown: ClassVar[tuple[str, ...] | None] = None
+    most: ClassVar[float | None] = None
 
     @property
     def own(self) -> str | None:
@@ -203,7 +189,7 @@ class JudgePart(Judged, frozen=True, tag="judge", kw_only=True):
     scale: Scale = "unit"
 
     @property
-    def most(self) -> float | None:
+    def most(self) -> float | None:  # type: ignore[override]
         """The most that it can pay, before its weight; None where that is not known."""
         if self.scale == "own" or is_own(self.judge):
             return None
@@ -269,7 +255,7 @@ class AccuracyPart(Part, frozen=True, tag="accuracy", kw_only=True):
     rate: Annotated[float, Meta(gt=0)] = 0.5
 
     @property
-    def breakdown(self) -> tuple[str, ...]:
+    def breakdown(self) -> tuple[str, ...]:  # type: ignore[override]
         """The names of what it is made of."""
         return ("error", *(f"score/{column}" for column in self.columns))
 
@@ -351,11 +337,7 @@ class FunctionPart(Part, frozen=True, tag="function", kw_only=True):
 
     function: str
     messages: bool = False
-
-    @property
-    def most(self) -> float | None:
-        """The most that it can pay, before its weight, is not known."""
-        return None
+    most = None
 
     @property
     def own(self) -> str:
