@@ -37,7 +37,7 @@ from adjudge.rewards.judges.asking import (
 from adjudge.rewards.judges.kept_answers import KeptAnswers
 from adjudge.rewards.judges.template import Data, Layout, Template
 from adjudge.rewards.records.rows import Row, encodable
-from adjudge.rewards.records.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention, each_of
+from adjudge.rewards.records.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention, each_of, least_mass
 
 Subject = TypeVar("Subject", Pair, Item)
 Ruling = TypeVar("Ruling", PairVerdict, Verdict)
@@ -269,7 +269,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
 
         Of several reasons one that another run may not have: what was cut short must not be kept as what it came to.
         """
-        mass = min((score.mass for score in scores if score.mass is not None), default=None)
+        mass = least_mass(scores)
         reasons = sorted((score.reason for score in scores if score.reason), key=lambda reason: reason not in UNKEPT)
         reason = next(iter(reasons), None)
         return mass, "low_mass" if reason is None and mass is not None and mass < self.min_mass else reason

@@ -121,7 +121,7 @@ class PairVerdict(msgspec.Struct, frozen=True):
     @property
     def mass(self) -> float | None:
         """The least label mass of any question."""
-        return min((aspect.mass for aspect in self.aspects.values() if aspect.mass is not None), default=None)
+        return least_mass(self.aspects.values())
 
 
 WritingTask = Literal["completion", "guide", "open"]
@@ -208,7 +208,7 @@ class Verdict(msgspec.Struct, frozen=True):
     @property
     def mass(self) -> float | None:
         """The least label mass of any part."""
-        return min((part.mass for part in self.breakdown.values() if part.mass is not None), default=None)
+        return least_mass(self.breakdown.values())
 
 
 class RubricVerdict(Verdict, frozen=True):
@@ -222,6 +222,11 @@ class RubricVerdict(Verdict, frozen=True):
     mean: float | None = None
     acceptable: bool | None = None
     vetoed: tuple[str, ...] = ()
+
+
+def least_mass(weighed: Iterable[Any]) -> float | None:
+    """The least label mass of scores, parts or verdicts, None where none of them has any."""
+    return min((one.mass for one in weighed if one.mass is not None), default=None)
 
 
 def abstention(parts: Mapping[str, Part]) -> Reason | None:
