@@ -91,8 +91,8 @@ def bench_agreement(
     options: Annotated[
         Options,
         of_judge(
-            *("aspects", "orders", "partners", "rubric", "scheme", "principles", "without", "weights", "k", "form"),
-            *(*ANALYSES, "seed", *WORDING),
+            *("aspects", "orders", "partners", "rubric", "scheme", "principles", "examples", "without", "weights"),
+            *("k", "form", *ANALYSES, "seed", *WORDING),
         ),
     ],
     earlier: EarlierRun,
@@ -139,7 +139,7 @@ def bench_agreement(
         prompts=len(set(dataset.clusters)),
         judge=judge,
         options={name: str(value) if isinstance(value, Path) else value for name, value in options.items()},
-        model=found.model,
+        model=found.cost.model,
         machine=describe_machine(None if source.url else choose_device(source.device)),
         abstained=dict(Counter(verdict.abstained for verdict in found.verdicts if verdict.abstained)),
         bootstrap=study.how,
@@ -198,6 +198,8 @@ def _show(found: Found, setting: Setting) -> None:
     if found.cells:
         console.print(confusion_table(found.cells))
     print(abstention_line(setting))
+    if setting.protocol is None:
+        print(*found.cost.lines(setting.verdicts, "verdict"), sep="\n")
     print(f"[low, high]: {100 * setting.bootstrap.confidence:.0f} % of {setting.bootstrap.draws} draws of prompts")
     for line in reasons(told):
         print(line)

@@ -41,7 +41,7 @@ def evolvr(study: Study) -> Found:
     judged = judge_texts(most, rows)
     ensembles = dict(zip(sizes, all_scores(study, judged, sizes), strict=True))
     lines = list(protocols.partners_lines(dataset, ensembles, "ensemble", study.how))
-    return Found(lines, judged.verdicts, judged.cost.model)
+    return Found(lines, judged.verdicts, judged.cost)
 
 
 def tree(study: Study) -> Found:
@@ -71,7 +71,7 @@ def tree(study: Study) -> Found:
             return [anew.get(place) or _silent(judged.verdicts[place]) for place in places]
 
         lines = list(protocols.tree_lines(dataset, without, rubric, "tree", study.how))
-    return Found(lines, [*judged.verdicts, *rubric], judged.cost.model)
+    return Found(lines, [*judged.verdicts, *rubric], judged.cost)
 
 
 def qurl(study: Study) -> Found:
@@ -94,7 +94,7 @@ def qurl(study: Study) -> Found:
     assert latest is not None
     lines = list(protocols.scheme_lines(dataset, verdicts, study.how))
     every = [verdict for found in verdicts.values() if not isinstance(found, str) for verdict in found]
-    return Found(lines, every, latest.cost.model)
+    return Found(lines, every, latest.cost)
 
 
 PROTOCOLS: dict[Protocol, Callable[[Study], Found]] = {"evolvr": evolvr, "tree": tree, "qurl": qurl}
