@@ -323,6 +323,14 @@ def test_columns_of_other_names_are_those_of_a_format(tmp_path: Path) -> None:
         load([tmp_path / "r.json"])
 
 
+@pytest.mark.parametrize("form", [lambda row: [row], lambda row: {"first": row}, lambda row: row])
+def test_json_of_a_list_of_entries_or_of_one_row_is_read_and_can_be_written_again(tmp_path: Path, form: Any) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(form({"prompt": "p", "response": "a \ud800", "scores": 4}), indent=1))
+    (row,) = load([path]).rows
+    assert (row.item.response, row.overall) == ("a \ufffd", 4)
+
+
 def test_parquet_is_read_as_the_same_rows(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
