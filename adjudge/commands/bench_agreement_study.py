@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from adjudge.bench.agreement import protocols
-from adjudge.bench.agreement.bare_model import BareModel
 from adjudge.bench.agreement.baselines import bag_of_words, length_only
 from adjudge.bench.agreement.comparison import (
     Line,
@@ -24,7 +23,7 @@ from adjudge.bench.agreement.comparison import (
     whole_labels,
 )
 from adjudge.bench.agreement.dataset import OVERALL, DataSet, judged_row
-from adjudge.bench.agreement.perplexity import by_likelihood
+from adjudge.bench.agreement.likelihood import BareModel, by_likelihood
 from adjudge.bench.agreement.preferring import Choices, Rater, choices_between, choices_of, rater_lines, sureness
 from adjudge.bench.agreement.resampling import Bootstrap
 from adjudge.bench.agreement.statistics import Cell
