@@ -124,6 +124,8 @@ def bench_agreement(
         raise AdjudgeError("--baselines do not stand in a paper's table: leave out --protocol, or measure them apart")
     whole = load(files, named=format, scale=ends, characters=characters, columns=columns_of(columns))
     dataset = drawn(whole, limit, draw_seed)
+    if protocol is not None and dataset.what == "pairs":
+        raise AdjudgeError(f"--protocol {protocol} is of single texts, and {dataset.name} has pairs: name others")
     if judge is None:
         alone = source.usual_judge(options) if dataset.what == "pairs" else "pointwise"
         judge = JUDGES[protocol] if protocol else alone
