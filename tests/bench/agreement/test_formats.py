@@ -17,6 +17,7 @@ from adjudge.rewards.judges.kinds import KINDS, prepare
 from adjudge.rewards.records.rows import Row
 from tests.jsonl import write_lines
 
+DATA = Path(__file__).parents[3].parent / "shared" / "data"
 HANNA_ROW = {"Story ID": 0, "Prompt": "A ship.", "Human": "h", "Story": "It sank.", "Model": "GPT"} | dict.fromkeys(
     ("Relevance", "Coherence", "Empathy", "Surprise", "Engagement", "Complexity"), 3
 )
@@ -412,3 +413,16 @@ def test_every_format_has_a_judge_that_can_read_its_rows() -> None:
     for one in FORMATS.values():
         if one.aspects:
             prepare("pairwise", {"aspects": one.aspects})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("autoj_pairs/pairs.jsonl", "hanna/stories.jsonl", "openmeva_roc/stories.jsonl", "storyer/ratings.jsonl"),
+        *("greetings/labels.jsonl", "greetings/pairs.jsonl"),
+    ],
+)
+def test_the_real_sets_are_read(name: str) -> None:
+    if not (path := DATA / name).exists():
+        pytest.skip(f"{name} is not beside the project")
+    assert load([path]).rows
