@@ -6,7 +6,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
-CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11
+CANDIDATES := $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11
 DEMO := out/demo
 
 .PHONY: demo check lint test bench house env clean

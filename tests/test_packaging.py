@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -65,3 +66,14 @@ def test_an_archive_of_the_sources_holds_every_file_that_code_reads(tracked: set
     archived = {*sources.read_text().splitlines()}
     assert {f"adjudge/{name}" for name in tracked} <= archived
     assert {"LICENSE", "constraints.txt", "docs/judges.md", "examples/pairs.jsonl", "tests/conftest.py"} <= archived
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+def test_make_finds_a_python_that_goes_by_its_version_alone(version: str, tmp_path: Path) -> None:
+    make = shutil.which("make") or pytest.skip("make is not installed")
+    python = tmp_path / f"python{version}"
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    command = [make, "-C", str(tmp_path), "-f", str(ROOT / "Makefile"), ".venv/bin/pip"]
+    made = subprocess.run(command, capture_output=True, text=True, env={"PATH": str(tmp_path)})
+    assert f"creating .venv with python{version}\n" in made.stdout
