@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -67,3 +68,19 @@ def test_the_lines_count_pairs_abstentions_and_work() -> None:
     lines = group_lines(summarise_groups([row()], RunCost("tiny", 1.0, 10, 20)))
     assert lines[:2] == ["tiny: 1 group, 4 pairs", "abstained on 1 of 4: 1 low_mass"]
     assert lines[-2:] == ["computed 10 of 20 tokens asked for (1 in 2.0)", "1.0 s, 4.00 pairs/s"]
+
+
+class Counted(tuple[Outcome, ...]):
+    """Outcomes that count how often they are gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[Outcome]:
+        self.times += 1
+        return super().__iter__()
+
+
+def test_the_outcomes_of_a_group_are_gone_through_once_for_all_of_its_members() -> None:
+    counted = msgspec.structs.replace(row().verdict, outcomes=Counted(row().verdict.outcomes))
+    assert members_of(GroupRow(row().group, counted)) == members_of(row())
+    assert isinstance(counted.outcomes, Counted) and counted.outcomes.times == 1
