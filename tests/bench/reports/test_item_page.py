@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 
@@ -87,3 +88,25 @@ def test_no_items_and_no_scores_make_a_page_too() -> None:
     assert "0 of 0" in page([]).source
     silent = page([row(score=None)])
     assert "and none has a score" in silent.source and not silent.all("circle", "dot")
+
+
+class Asked(dict[str, Part]):
+    """A breakdown that counts how often it is asked for a part."""
+
+    times = 0
+
+    def get(self, name: str, default: Any = None) -> Any:
+        Asked.times += 1
+        return super().get(name, default)
+
+
+def test_parts_that_only_one_item_has_are_not_looked_for_in_all_of_them() -> None:
+    own = [{f"criterion {place}": Part(3.0, 1.0, mass=0.9), "style": Part(place, mass=0.9)} for place in range(20)]
+    rows = [
+        ItemRow(one.item, msgspec.structs.replace(one.verdict, breakdown=Asked(parts)))
+        for one, parts in zip([row()] * len(own), own, strict=True)
+    ]
+    found = page(rows)
+    assert [title["class"] for title in found.all("svg", "cloud")] == ["strip cloud"]
+    assert "20 further parts, of single texts" in found.source
+    assert Asked.times <= 2 * len(rows)
