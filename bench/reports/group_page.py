@@ -48,7 +48,7 @@ def render_groups(rows: Sequence[GroupRow], summary: GroupSummary, *, title: str
         for value in (member.interval or (member.strength, member.strength))
         if value is not None
     ]
-    return render_page("groups.html.jinja", title=title, groups=groups, summary=summary, axis=Axis.over(ends))
+    return render_page("groups.html.jinja", groups, title=title, summary=summary, axis=Axis.over(ends))
 
 
 def members_of(row: GroupRow) -> list[Member]:

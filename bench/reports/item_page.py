@@ -40,8 +40,8 @@ def render_items(rows: Sequence[ItemRow], summary: ItemSummary, *, title: str) -
     bins = bins_of(summary.scores)
     return render_page(
         "items.html.jinja",
+        rows,
         title=title,
-        rows=rows,
         summary=summary,
         mean_line=capital(mean_line(summary)),
         score_axis=Axis.over(summary.scores),

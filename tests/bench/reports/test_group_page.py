@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from adjudge.bench.reports import page as page_module
 from adjudge.bench.reports.group_page import members_of, render_groups
 from adjudge.bench.reports.groups import GroupRow, group_lines, summarise_groups
 from adjudge.bench.reports.run_cost import RunCost
@@ -84,3 +85,15 @@ def test_the_outcomes_of_a_group_are_gone_through_once_for_all_of_its_members() 
     counted = msgspec.structs.replace(row().verdict, outcomes=Counted(row().verdict.outcomes))
     assert members_of(GroupRow(row().group, counted)) == members_of(row())
     assert isinstance(counted.outcomes, Counted) and counted.outcomes.times == 1
+
+
+def test_of_many_groups_the_first_are_drawn_and_the_page_says_how_many_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "DRAWN", 3)
+    said = "The first 3 are shown one by one, the output has the 2 others."
+    found, whole = (
+        page([row(f"group {place}") for place in range(5)]),
+        page([row(f"group {place}") for place in range(3)]),
+    )
+    assert len(found.all("article")) == len(whole.all("article")) == 3
+    assert said in found.source and "are shown one by one" not in whole.source
+    assert len({link["href"] for link in found.all("a")} - {f"#{one['id']}" for one in found.all("article")}) == 0

@@ -4,7 +4,9 @@ import re
 from typing import Any
 
 import msgspec
+import pytest
 
+from adjudge.bench.reports import page as page_module
 from adjudge.bench.reports.item_page import bins_of, lines_of, render_items, scale_of
 from adjudge.bench.reports.items import ItemRow, summarise_items
 from adjudge.bench.reports.run_cost import RunCost
@@ -110,3 +112,15 @@ def test_parts_that_only_one_item_has_are_not_looked_for_in_all_of_them() -> Non
     assert [title["class"] for title in found.all("svg", "cloud")] == ["strip cloud"]
     assert "20 further parts, of single texts" in found.source
     assert Asked.times <= 2 * len(rows)
+
+
+def test_of_many_items_the_first_are_drawn_and_the_page_says_how_many_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "DRAWN", 3)
+    said = "The first 3 are shown one by one, the output has the 2 others."
+    found, whole = (
+        page([row(f"item {place}") for place in range(5)]),
+        page([row(f"item {place}") for place in range(3)]),
+    )
+    assert len(found.all("article")) == len(whole.all("article")) == 3
+    assert said in found.source and "are shown one by one" not in whole.source
+    assert len({link["href"] for link in found.all("a")} - {f"#{one['id']}" for one in found.all("article")}) == 0
