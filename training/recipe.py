@@ -271,6 +271,8 @@ def placed(table: Table, folder: Path) -> Table:
         value = getattr(table, name)
         if not isinstance(value, str):
             changes[name] = _judge_options(value, folder) if name == "options" else placed(value, folder)
+        elif name in PATHS and not value:
+            raise AdjudgeError(f'{name} is "": name a file or folder')
         elif name in PATHS or (name in MODELS and value.startswith(".")):
             changes[name] = beside(folder, value)
     return msgspec.structs.replace(table, **changes)
