@@ -98,10 +98,8 @@ class Data(Rows, frozen=True, forbid_unknown_fields=True):
     Prompts of more than `max_prompt_tokens` are left out and counted.
     """
 
-    train: str | None = None
-    prompts: tuple[str, ...] = ()
     held_out: str | Annotated[int, Meta(ge=0)] = 0
-    columns: dict[str, str] = {}
+    prompts: tuple[str, ...] = ()
     chat: bool = True
     system: str | None = None
     max_prompt_tokens: Whole | None = None
