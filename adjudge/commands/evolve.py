@@ -154,10 +154,12 @@ def validate_filtering(
     """
     output = output or beside(evolved, ".validation.jsonl")
     kept = _read_part(evolved)
-    if dropped is None and not (dropped := part_beside(evolved, "dropped")).is_file():
+    usual = part_beside(evolved, "dropped")
+    if dropped is None and not usual.is_file():
         raise AdjudgeError(
-            f"{dropped} is missing, which `adjudge evolve filter` writes beside what it keeps: name it by --dropped"
+            f"{usual} is missing, which `adjudge evolve filter` writes beside what it keeps: name it by --dropped"
         )
+    dropped = dropped or usual
     stages = stages_of(kept, _read_part(dropped))
     with stage_run("the rationales", evolved, output, run_options, others=(), reads=[dropped]) as run:
         engine = run.open()
