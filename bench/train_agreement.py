@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
+import msgspec
 import numpy as np
-from rich.console import Console
 
 from adjudge.bench.agreement import statistics
 from adjudge.bench.agreement.baselines import LENGTH, WORDS, apart, ridge, words
@@ -16,18 +16,19 @@ from adjudge.bench.agreement.comparison import POOLED, Line, Scores, listed_of
 from adjudge.bench.agreement.dataset import DataSet, RatedText
 from adjudge.bench.agreement.tables import agreement_table, reasons
 from adjudge.bench.csv_table import write_rows
+from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.judges.kinds import kind_of, prepare
 from adjudge.rewards.judges.pairwise import PairwiseJudge
 from adjudge.rewards.judges.scalar import ScalarJudge
-from adjudge.rewards.records.verdict import Item, Pair, PairVerdict
-from adjudge.training.evaluator.finished import Finished, finished_run
+from adjudge.rewards.records.verdict import Item, Pair
 from adjudge.training.evaluator.preference import Preference, preferences_of
 from adjudge.training.evaluator.questions import NUMBERS, Rated, rated_rows
 from adjudge.training.evaluator.recipe import DirectRecipe, PreferenceRecipe
-from adjudge.training.evaluator.split import prompts_of
+from adjudge.training.evaluator.split import Split, prompts_of, read_split
 from adjudge.training.evaluator.targets import expected
+from adjudge.training.run_folder import BESIDE, RunFolder
 from adjudge.training.terminal import cell, open_console, say
 
 UNTRAINED, TRAINED = "untrained model", "trained model"
@@ -35,6 +36,8 @@ MEAN = "mean of the aspect"
 
 QUALITY = (Aspect("quality", "How well does the text do what it was asked for?"),)
 """What a model that nobody trained is asked about two responses."""
+
+KINDS: dict[str, type[DirectRecipe] | type[PreferenceRecipe]] = {"direct": DirectRecipe, "preference": PreferenceRecipe}
 
 Fit = Callable[[Sequence[str], Sequence[float], Sequence[str]], Sequence[float]]
 """Texts with their scores, and other texts; the scores that it foretells of these."""
@@ -46,17 +49,46 @@ Open = Callable[[bool], EngineFace]
 """Opens the model of a run, trained or not."""
 
 
+class Finished(msgspec.Struct, frozen=True):
+    """A run that has come to its end."""
+
+    folder: RunFolder
+    recipe: DirectRecipe | PreferenceRecipe
+    rows: Split
+
+
+def finished_run(path: Path) -> Finished:
+    """The run in a folder.
+
+    Raises AdjudgeError for a folder without a trained judge, and where the file of rows is not what it was.
+    """
+    folder = RunFolder(path)
+    told = folder.record()
+    if (kind := told.get("kind")) not in KINDS:
+        raise AdjudgeError(f"{path} is no run of train direct or train reward: name the output folder of one")
+    if not folder.policy.is_dir():
+        raise AdjudgeError(f"{path} has no trained judge yet: let the run come to its end, with --resume")
+    recipe = msgspec.convert({name: value for name, value in told.items() if name not in BESIDE}, KINDS[kind])
+    split = read_split(recipe.data, recipe.seed)
+    if not split.held_out:
+        raise AdjudgeError(f"the run in {path} held no rows out to measure it on: train with [data] held_out")
+    if split.fingerprint != told.get("rows"):
+        raise AdjudgeError(f"{recipe.data.train} is not what the run in {path} began with: put it back")
+    return Finished(folder, recipe, split)
+
+
 def bench_trained(folder: Path, *, device: str, dtype: str, pairs: int, output: Path | None) -> None:
     """Print, and write as CSV, how well the judge of a run agrees with people on its held-out rows, and its rivals."""
     run = finished_run(folder)
-    console = Console(stderr=True, highlight=False)
 
     def opened(trained: bool) -> EngineFace:
         from adjudge.engine.engine import Engine
 
-        console.print(f"asking the {TRAINED if trained else UNTRAINED} ...", markup=False)
-        model = str(run.folder.policy) if trained and run.adapter is None else run.recipe.policy.model
-        return Engine(model, adapter=run.adapter if trained else None, device=device, dtype=dtype)
+        say(f"asking the {TRAINED if trained else UNTRAINED} ...", stderr=True)
+        model, policy = run.recipe.policy.model, run.folder.policy
+        if trained and run.recipe.policy.method == "full":  # its weights are all there is
+            return Engine(str(policy), device=device, dtype=dtype)
+        return Engine(model, adapter=policy if trained else None, device=device, dtype=dtype)
 
     lines = list(trained_lines(run, opened, pairs))
     kind = "preferences" if isinstance(run.recipe, PreferenceRecipe) else "scores"
@@ -121,18 +153,18 @@ def _judged(
     judge = prepare(recipe.judge.name, recipe.judge.options)(engine, None)
     kind = kind_of(recipe.judge.name)
     verdicts = judge.judge([kind.subject(one.row, number) for number, one in enumerate(rated, 1)])
-    said: dict[str, list[float | None]] = {aspect: [] for aspect in aspects}
-    for one, verdict in zip(rated, verdicts, strict=True):
-        for side in _sides(one):
-            for aspect, scores in said.items():
-                if (aspect, side) not in one.targets:
-                    scores.append(None)
-                elif isinstance(verdict, PairVerdict):
-                    part = verdict.aspects[aspect]
-                    scores.append(part.score_a if side == "_a" else part.score_b)
-                else:
-                    scores.append(verdict.breakdown[aspect].score)
-    return said
+    texts = [
+        (one, side, verdict.aspects if side else verdict.breakdown)
+        for one, verdict in zip(rated, verdicts, strict=True)
+        for side in _sides(one)
+    ]
+    return {
+        aspect: [
+            getattr(parts[aspect], f"score{side}") if (aspect, side) in one.targets else None
+            for one, side, parts in texts
+        ]
+        for aspect in aspects
+    }
 
 
 def _foretold(known: DataSet, asked: DataSet, aspect: str, fit: Fit) -> Sequence[float | None]:

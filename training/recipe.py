@@ -98,10 +98,8 @@ class Data(Rows, frozen=True, forbid_unknown_fields=True):
     Prompts of more than `max_prompt_tokens` are left out and counted.
     """
 
-    train: str | None = None
-    prompts: tuple[str, ...] = ()
     held_out: str | Annotated[int, Meta(ge=0)] = 0
-    columns: dict[str, str] = {}
+    prompts: tuple[str, ...] = ()
     chat: bool = True
     system: str | None = None
     max_prompt_tokens: Whole | None = None
@@ -271,6 +269,8 @@ def placed(table: Table, folder: Path) -> Table:
         value = getattr(table, name)
         if not isinstance(value, str):
             changes[name] = _judge_options(value, folder) if name == "options" else placed(value, folder)
+        elif name in PATHS and not value:
+            raise AdjudgeError(f'{name} is "": name a file or folder')
         elif name in PATHS or (name in MODELS and value.startswith(".")):
             changes[name] = beside(folder, value)
     return msgspec.structs.replace(table, **changes)

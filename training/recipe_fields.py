@@ -53,7 +53,9 @@ def field_lines(kind: type[msgspec.Struct]) -> Iterator[str]:
 
     What has no default, and tables that are not there by themselves, are commented out with # alone, text with "# ".
     """
-    yield from _Listing().table(_struct(type_info(kind)), "", None, there=True)
+    info = type_info(kind)
+    assert isinstance(info, StructType)
+    yield from _Listing().table(info, "", None, there=True)
 
 
 class _Listing:
@@ -122,11 +124,6 @@ def _wrapped(cls: type) -> Iterator[str]:
     text = RAISES.sub("", inspect.cleandoc(cls.__doc__ or ""))
     for paragraph in re.split(r"\n\s*\n|\n(?=- )", text):
         yield fill(" ".join(paragraph.split()), ACROSS, initial_indent="# ", subsequent_indent="# ")
-
-
-def _struct(info: Type) -> StructType:
-    assert isinstance(info, StructType)
-    return info
 
 
 def _plain(kind: Type) -> Type:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -73,6 +73,8 @@ class SftOptimiser(Optimiser, frozen=True, forbid_unknown_fields=True):
     rows_per_step: AtOnce = 16
     micro_batch: Whole | None = None
     max_tokens: Whole = 2048
+    usual_micro_batch: ClassVar[int] = 1
+    """The most rows that go through the policy at once where `micro_batch` is not said."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,11 +83,6 @@ class SftOptimiser(Optimiser, frozen=True, forbid_unknown_fields=True):
                 f"[optimiser] micro_batch is {self.micro_batch}, which does not divide the {self.rows_per_step} rows of"
                 " a step: give one that does"
             )
-
-    @property
-    def usual_micro_batch(self) -> int:
-        """The most rows that go through the policy at once where `micro_batch` is not said."""
-        return 1
 
     def at_once(self, processes: int) -> int:
         """How many rows go through a process's policy at once: those said, or as many as share its step evenly."""

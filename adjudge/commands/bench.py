@@ -18,13 +18,8 @@ bench.add_lazily(
             "bench_speed:bench_judge",
             "Time the same pairs through adjudge and through its peers, and compare their answers.",
         ),
-        "judges": (
-            "bench_judges:bench_judges",
-            "Run every judge over a sample of its public data set: verdicts, abstentions, tokens, agreement with"
-            " people.",
-        ),
         "probe": (
-            "bench_judges:bench_probe",
+            "bench_disturbances:bench_probe",
             "Try to fool a judge: empty, repeated, copied and padded texts, and instructions to the judge inside"
             " texts.",
         ),
@@ -50,7 +45,7 @@ bench.add_lazily(
             " place.",
         ),
         "disturbances": (
-            "bench_judges:bench_disturbances",
+            "bench_disturbances:bench_disturbances",
             "Tell whether a judge scores stories lower for being made worse, and texts that only try to buy a score.",
         ),
         "personal-studies": (

@@ -91,8 +91,8 @@ def bench_agreement(
     options: Annotated[
         Options,
         of_judge(
-            *("aspects", "orders", "partners", "rubric", "scheme", "principles", "without", "weights", "k", "form"),
-            *(*ANALYSES, "seed", *WORDING),
+            *("aspects", "orders", "partners", "rubric", "scheme", "principles", "examples", "without", "weights"),
+            *("k", "form", *ANALYSES, "seed", *WORDING),
         ),
     ],
     earlier: EarlierRun,
@@ -124,6 +124,8 @@ def bench_agreement(
         raise AdjudgeError("--baselines do not stand in a paper's table: leave out --protocol, or measure them apart")
     whole = load(files, named=format, scale=ends, characters=characters, columns=columns_of(columns))
     dataset = drawn(whole, limit, draw_seed)
+    if protocol is not None and dataset.what == "pairs":
+        raise AdjudgeError(f"--protocol {protocol} is of single texts, and {dataset.name} has pairs: name others")
     if judge is None:
         alone = source.usual_judge(options) if dataset.what == "pairs" else "pointwise"
         judge = JUDGES[protocol] if protocol else alone
@@ -139,7 +141,7 @@ def bench_agreement(
         prompts=len(set(dataset.clusters)),
         judge=judge,
         options={name: str(value) if isinstance(value, Path) else value for name, value in options.items()},
-        model=found.model,
+        model=found.cost.model,
         machine=describe_machine(None if source.url else choose_device(source.device)),
         abstained=dict(Counter(verdict.abstained for verdict in found.verdicts if verdict.abstained)),
         bootstrap=study.how,
@@ -198,6 +200,8 @@ def _show(found: Found, setting: Setting) -> None:
     if found.cells:
         console.print(confusion_table(found.cells))
     print(abstention_line(setting))
+    if setting.protocol is None:
+        print(*found.cost.lines(setting.verdicts, "verdict"), sep="\n")
     print(f"[low, high]: {100 * setting.bootstrap.confidence:.0f} % of {setting.bootstrap.draws} draws of prompts")
     for line in reasons(told):
         print(line)

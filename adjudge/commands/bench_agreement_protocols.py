@@ -9,12 +9,11 @@ from typing import Any, Literal
 import msgspec
 
 from adjudge.bench.agreement import protocols
-from adjudge.bench.agreement.dataset import DataSet, judged_row
+from adjudge.bench.agreement.dataset import judged_row
 from adjudge.commands.bench_agreement_study import Found, Study, all_scores, judge_texts
 from adjudge.commands.judge import Judged
 from adjudge.commands.runs.resumable import ANOTHER_FOLDER
 from adjudge.engine.absent import AbsentEngine
-from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.kinds import KINDS, prepare
 from adjudge.rewards.judges.rescoring import Rescoring
@@ -26,22 +25,18 @@ Protocol = Literal["evolvr", "tree", "qurl"]
 
 def evolvr(study: Study) -> Found:
     """Each text beside 0 to 16 others in both orders: the most are judged, the fewer are among them."""
-    dataset = _of_texts(study, "evolvr")
+    dataset = study.dataset
     sizes = [size for size in protocols.PARTNERS if size < len(dataset.rows)]
     if left_out := [size for size in protocols.PARTNERS if size not in sizes]:
         print(f"left out, for want of texts: N = {', '.join(map(str, left_out))}", file=sys.stderr)
     rows = [judged_row(row) for row in dataset.rows]
     alone = msgspec.structs.replace(study, options={**study.options, "partners": 0})
     judge_texts(alone, rows, "verdicts-0.jsonl")
-    most = msgspec.structs.replace(
-        study,
-        options={**study.options, "partners": max(sizes)},
-        earlier="resume",  # of the same journal
-    )
-    judged = judge_texts(most, rows)
+    beside = {**study.options, "partners": max(sizes)}
+    judged = judge_texts(msgspec.structs.replace(study, options=beside, earlier="resume"), rows)  # in the same journal
     ensembles = dict(zip(sizes, all_scores(study, judged, sizes), strict=True))
     lines = list(protocols.partners_lines(dataset, ensembles, "ensemble", study.how))
-    return Found(lines, judged.verdicts, judged.cost.model)
+    return Found(lines, judged.verdicts, judged.cost)
 
 
 def tree(study: Study) -> Found:
@@ -49,7 +44,7 @@ def tree(study: Study) -> Found:
 
     A text that had no time for a question abstains in each.
     """
-    dataset = _of_texts(study, "tree")
+    dataset = study.dataset
     rows = [judged_row(row) for row in dataset.rows]
     judged = judge_texts(study, rows)
     kept = {name: value for name, value in study.options.items() if name in KINDS["rubric"].options}
@@ -71,12 +66,12 @@ def tree(study: Study) -> Found:
             return [anew.get(place) or _silent(judged.verdicts[place]) for place in places]
 
         lines = list(protocols.tree_lines(dataset, without, rubric, "tree", study.how))
-    return Found(lines, [*judged.verdicts, *rubric], judged.cost.model)
+    return Found(lines, [*judged.verdicts, *rubric], judged.cost)
 
 
 def qurl(study: Study) -> Found:
     """The same rubrics scored in three ways, and six fixed dimensions; a scheme that does not fit says why."""
-    dataset = _of_texts(study, "qurl")
+    dataset = study.dataset
     rows = [judged_row(row) for row in dataset.rows]
     plain = [{name: value for name, value in row.items() if name != "checklist"} for row in rows]
     runs = {scheme: (rows, {**study.options, "scheme": scheme}) for scheme in ("fixed", "free", "binary")}
@@ -94,7 +89,7 @@ def qurl(study: Study) -> Found:
     assert latest is not None
     lines = list(protocols.scheme_lines(dataset, verdicts, study.how))
     every = [verdict for found in verdicts.values() if not isinstance(found, str) for verdict in found]
-    return Found(lines, every, latest.cost.model)
+    return Found(lines, every, latest.cost)
 
 
 PROTOCOLS: dict[Protocol, Callable[[Study], Found]] = {"evolvr": evolvr, "tree": tree, "qurl": qurl}
@@ -106,9 +101,3 @@ VARIED: dict[Protocol, str] = {"evolvr": "partners", "tree": "without", "qurl": 
 
 def _silent(verdict: Any) -> Any:
     return msgspec.structs.replace(verdict, score=None, abstained=verdict.abstained or "timeout")
-
-
-def _of_texts(study: Study, protocol: str) -> DataSet:
-    if study.dataset.what == "pairs":
-        raise AdjudgeError(f"--protocol {protocol} is of single texts, and {study.dataset.name} has pairs: name others")
-    return study.dataset

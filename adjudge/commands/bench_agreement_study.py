@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from adjudge.bench.agreement import protocols
-from adjudge.bench.agreement.bare_model import BareModel
 from adjudge.bench.agreement.baselines import bag_of_words, length_only
 from adjudge.bench.agreement.comparison import (
     Line,
@@ -24,10 +23,11 @@ from adjudge.bench.agreement.comparison import (
     whole_labels,
 )
 from adjudge.bench.agreement.dataset import OVERALL, DataSet, judged_row
-from adjudge.bench.agreement.perplexity import by_likelihood
+from adjudge.bench.agreement.likelihood import BareModel, by_likelihood
 from adjudge.bench.agreement.preferring import Choices, Rater, choices_between, choices_of, rater_lines, sureness
 from adjudge.bench.agreement.resampling import Bootstrap
 from adjudge.bench.agreement.statistics import Cell
+from adjudge.bench.reports.run_cost import RunCost
 from adjudge.commands.judge import Judged, judge_rows
 from adjudge.commands.options.runs import Earlier, RunOptions
 from adjudge.commands.options.source import Source
@@ -70,11 +70,14 @@ class Study(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What came of a study; the points are for plots, empty where there is nothing to draw, `labels` people's."""
+    """What came of a study; the points are for plots, empty where there is nothing to draw, `labels` people's.
+
+    `cost` is of its last run: a protocol has several.
+    """
 
     lines: list[Line]
     verdicts: list[Any]
-    model: str
+    cost: RunCost
     cells: list[Cell] = []
     labels: Sequence[float] = ()
     scored: tuple[Sequence[float], Sequence[float]] = ((), ())
@@ -103,7 +106,7 @@ def _of_pairs(dataset: DataSet, judged: Judged, own: Choices, lines: Sequence[Li
     return Found(
         _by_target(lines),
         judged.verdicts,
-        judged.cost.model,
+        judged.cost,
         labels=(0.0, 0.5, 1.0),
         scored=([one.preference or 0.0 for one in chosen], said),
         sure=sureness(chosen, said) if all(one.sure for one in chosen) else ((), ()),
@@ -122,7 +125,7 @@ def _of_texts(study: Study, judged: Judged, own: Scores, targets: Sequence[str],
     return Found(
         _by_target(lines),
         judged.verdicts,
-        judged.cost.model,
+        judged.cost,
         confusion_of(dataset, own, targets, how),
         whole_labels(dataset.scale),
         scored=(listed.judge, listed.human),

@@ -48,11 +48,6 @@ class RatedText(msgspec.Struct, frozen=True):
         return self.overall if self.published is None else self.published
 
     @property
-    def subject(self) -> Item:
-        """What a judge is shown."""
-        return self.item
-
-    @property
     def id(self) -> str:
         """The item's."""
         return self.item.id
@@ -74,16 +69,6 @@ class RatedPair(msgspec.Struct, frozen=True):
     place: str
     group: str | None = None
     aspect: str | None = None
-
-    @property
-    def said(self) -> float:
-        """What people preferred."""
-        return self.preferred
-
-    @property
-    def subject(self) -> Pair:
-        """What a judge is shown."""
-        return self.pair
 
     @property
     def id(self) -> str:

@@ -1,17 +1,16 @@
-"""Rows of public files: JSONL, CSV, Parquet, and JSON that is one list or one object of entries; and their numbers."""
+"""Rows of public files, among them JSON that is one object, of entries or of one row; and their numbers."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.records.row_files import read_rows
-from adjudge.rewards.records.rows import READ, Row, missing, renamed
+from adjudge.rewards.records.rows import READ, Row, encodable, missing, number_of, renamed
 
 
 def read_entries(path: Path, columns: Mapping[str, str] = {}) -> list[Row]:
@@ -24,20 +23,20 @@ def read_entries(path: Path, columns: Mapping[str, str] = {}) -> list[Row]:
 
 
 def _read(path: Path, texts: Sequence[str]) -> list[Row]:
-    if path.suffix.lower() != ".json":
+    content = None
+    if path.suffix.lower() == ".json" and path.is_file():
+        try:
+            content = encodable(json.loads(path.read_bytes().decode("utf-8-sig", "replace")))
+        except (ValueError, RecursionError) as error:
+            if "Extra data" not in str(error):  # one object a line, whatever its name says
+                raise AdjudgeError(f"{path.name} is not JSON ({error}): mend it there") from error
+        except OSError:
+            pass  # which is said below
+    if not content or not isinstance(content, dict):
         return read_rows(path, texts)
-    try:
-        content = json.loads(path.read_bytes().decode("utf-8-sig", "replace"))
-    except OSError as error:
-        raise AdjudgeError(f"cannot read {path} ({error.strerror}): name a file that can be read") from error
-    except (ValueError, RecursionError) as error:
-        if "Extra data" in str(error):  # one object a line, whatever its name says
-            return read_rows(path, texts)
-        raise AdjudgeError(f"{path.name} is not JSON ({error}): mend it there") from error
-    rows = list(_entries(path, content))
-    if not rows:
-        raise AdjudgeError(f"{path} is empty: give at least one row")
-    return rows
+    if all(isinstance(entry, dict) for entry in content.values()):
+        return [Row(f'entry "{key}" of {path.name}', {"key": key, **entry}) for key, entry in content.items()]
+    return [Row(f"the whole of {path.name}", content)]
 
 
 def rating_of(row: Row, name: str) -> Any:
@@ -57,11 +56,7 @@ def given_number(row: Row, name: str, value: Any = None) -> float:
     given = row.columns.get(name) if value is None else value
     if given is None or given == "":
         raise AdjudgeError(f'{row.place}: "{name}" is missing: every row needs its score')
-    try:
-        found = float(given) if not isinstance(given, bool) else math.nan
-    except (TypeError, ValueError, OverflowError):
-        found = math.nan
-    if not math.isfinite(found):
+    if (found := number_of(given)) is None:
         raise AdjudgeError(f'{row.place}: "{name}" is {json.dumps(given, default=str)[:40]}, not a number')
     return found
 
@@ -79,17 +74,3 @@ def _given(value: Any) -> Any:
     if isinstance(value, list) and value:
         return [one for one in value if not missing(one)] or None
     return None if missing(value) or value == "" else value
-
-
-def _entries(path: Path, content: Any) -> Iterator[Row]:
-    named: list[tuple[str, dict[str, Any], Any]]
-    if isinstance(content, list):
-        named = [(f"entry {number}", {}, entry) for number, entry in enumerate(content, 1)]
-    elif isinstance(content, dict) and content and all(isinstance(entry, dict) for entry in content.values()):
-        named = [(f'entry "{key}"', {"key": key}, entry) for key, entry in content.items()]
-    else:
-        named = [("the whole", {}, content)]
-    for place, key, entry in named:
-        if not isinstance(entry, dict):
-            raise AdjudgeError(f"{place} of {path.name} is {json.dumps(entry)[:40]}, not an object")
-        yield Row(f"{place} of {path.name}", {**key, **entry})

@@ -93,7 +93,7 @@ class Fleet:
             return
         if kill:
             ray.kill(self.actors[lane.replica], no_restart=False)
-        what = f"{type(error).__name__}: {reason(error)}"
+        what = "it hangs" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {reason(error)}"
         log.warning("replica %d was lost (%s): what it owes is asked of others", lane.replica, what)
         lanes.remove(lane)
         if not self.router.lanes:

@@ -34,6 +34,9 @@ MEANINGS = {
 
 TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 
+ASIDE = (*Sampling.__struct_fields__, "priority")
+"""The fields beside the prompt whose names a PromptError may begin with."""
+
 log = logging.getLogger("adjudge")
 
 
@@ -150,8 +153,7 @@ def blame(
     """Turn a LabelError into a 400 that names `labels`, a CallTooLarge into one that names `count`, or `field`, and a
     PromptError into one that names the field at fault.
 
-    That is the field of `Sampling` it begins with, which the client may know under another name (`renamed`), or else
-    `field`.
+    That is the one of `ASIDE` it begins with, which the client may know under another name (`renamed`), or `field`.
     """
     try:
         yield
@@ -161,7 +163,7 @@ def blame(
         raise HttpError(400, f"{count or field}: {error}", param=count or field) from error
     except PromptError as error:
         first, _, rest = str(error).partition(" ")
-        if first not in Sampling.__struct_fields__:
+        if first not in ASIDE:
             name = field if error.place is None else f"{field}[{error.place}]"
             raise HttpError(400, f"{name}: {error}", param=name) from error
         name = (renamed or {}).get(first, first)

@@ -21,9 +21,9 @@ class TokenNames:
     """
 
     def __init__(self, tokenizer: Tokenizer, byte_table: Callable[[], ByteTable]) -> None:
-        self._tokenizer, self._byte_table = tokenizer, byte_table
-        self.text = lru_cache(maxsize=1 << 16)(self._text)
-        self.raw = lru_cache(maxsize=1 << 16)(self._raw)
+        self._byte_table = byte_table
+        self.text = lru_cache(maxsize=1 << 16)(lambda token: tokenizer.decode_on([token]))
+        self.raw = lru_cache(maxsize=1 << 16)(lambda token: self._spelled(token) or self.text(token).encode())
 
     def make_ready(self) -> None:
         """Have the table there."""
@@ -34,12 +34,6 @@ class TokenNames:
         text = self.text(token)
         raw = self._spelled(token) if "\ufffd" in text else b""
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw) if raw else text
-
-    def _raw(self, token: int) -> bytes:
-        return self._spelled(token) or self.text(token).encode()
-
-    def _text(self, token: int) -> str:
-        return self._tokenizer.decode_on([token])
 
     def _spelled(self, token: int) -> bytes:
         if self._table is None or token + 1 >= len(self._table.starts):  # a padded head is wider than the vocabulary

@@ -190,7 +190,7 @@ class DynamicReference(Reference):
         for attempt in range(self.attempts if self.sampling.temperature > 0 else 1):
             keys = [key for key in asked if key not in self.known and reasons.get(key) in (None, "unparsable")]
             wanted = [asked[key] for key in keys]
-            seeds = [seed_of(self.seed, _as_prompt(prompt), 0, attempt) for prompt in wanted]
+            seeds = [seed_of(self.seed, _data(one) if isinstance(one, str) else one, 0, attempt) for one in wanted]
             for place, completion in self.engine.generate_iter(wanted, self.sampling, seeds=seeds):
                 key = keys[place]
                 if completion.missing or not completion.text.strip():
@@ -224,10 +224,6 @@ def _is_askable(group: Group) -> bool:
     """Whether engines know the roles of its conversation, and one who is answered is among them."""
     roles = [role for role, _ in group.conversation]
     return not roles or (set(roles) <= set(get_args(Role)) and roles != ["assistant"])
-
-
-def _as_prompt(prompt: Prompt | str) -> Prompt:
-    return _data(prompt) if isinstance(prompt, str) else prompt
 
 
 def _data(text: str) -> Prompt:

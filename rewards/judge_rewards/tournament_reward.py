@@ -18,7 +18,7 @@ from adjudge.rewards.judges.judge import Judge
 from adjudge.rewards.judges.pairing import Kind as Pairing
 from adjudge.rewards.judges.tournament import Ranking, Tournament, check_reviews, commonest
 from adjudge.rewards.records.group import Group, GroupVerdict, Outcome
-from adjudge.rewards.records.verdict import Pair, PairVerdict
+from adjudge.rewards.records.verdict import Pair, PairVerdict, least_mass
 from adjudge.rewards.reward import GroupReward, ResponseReward, together
 from adjudge.rewards.words import count_words
 
@@ -119,7 +119,7 @@ def _measures(pairs: Sequence[Outcome]) -> dict[str, float | None]:
     biases = [one.bias for one in pairs if one.bias is not None]
     return {
         "pairs_abstained": fmean(one.abstained is not None for one in pairs) if pairs else None,
-        "mass": min((one.mass for one in pairs if one.mass is not None), default=None),
+        "mass": least_mass(pairs),
         "bias": fmean(biases) if biases else None,
     }
 

@@ -13,7 +13,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Score
 from adjudge.rewards.judges.asking import Answer
-from adjudge.rewards.judges.aspects import Aspect, Aspects, aspects_of
+from adjudge.rewards.judges.aspects import HANNA, Aspect, Aspects, aspects_of
 from adjudge.rewards.judges.judge import WINDOW, AskingJudge, How
 from adjudge.rewards.judges.preference import debiased, sigmoid
 from adjudge.rewards.records.verdict import AspectVerdict, Pair, PairVerdict
@@ -31,7 +31,9 @@ class ComparingJudge(AskingJudge[Pair, PairVerdict]):
 
     verdict_type = PairVerdict
 
-    def __init__(self, engine: EngineFace, aspects: Aspects, orders: Orders, **how: Unpack[How]) -> None:
+    def __init__(
+        self, engine: EngineFace, aspects: Aspects = HANNA, *, orders: Orders = "both", **how: Unpack[How]
+    ) -> None:
         if orders not in ("both", "ab"):
             raise AdjudgeError(f'orders is "{orders}": choose both or ab')
         super().__init__(engine, **how)

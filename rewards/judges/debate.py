@@ -213,9 +213,8 @@ class _Debate:
 
     def verdict(self, model: str, key: str) -> Verdict:
         """What the debate has come to."""
-        abstained = abstention(self.parts)
-        score = None if abstained else weighted_mean(self.parts)
-        return Verdict("", score, self.parts, abstained, self.truncated, model, key, self._analysis or None)
+        score, why = weighted_mean(self.parts), abstention(self.parts)
+        return Verdict("", score, self.parts, why, self.truncated, model, key, self._analysis or None)
 
     def _say(self, agent: Agent, shown_as: str, *texts: str, shown: str) -> None:
         self._analysis[agent] = (*self._analysis.get(agent, ()), *texts)

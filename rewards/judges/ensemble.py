@@ -26,6 +26,7 @@ from adjudge.rewards.records.verdict import (
     Verdict,
     abstention,
     each_of,
+    least_mass,
     weighted_mean,
 )
 
@@ -240,7 +241,7 @@ class EnsembleJudge(Judge[Item, Verdict]):
         abstained = abstention(parts)
         return Verdict(
             id="",
-            score=None if abstained else weighted_mean(parts),
+            score=weighted_mean(parts),
             breakdown=parts,
             abstained=abstained,
             truncated=any(verdict.truncated for verdict, _ in judged),
@@ -252,7 +253,7 @@ class EnsembleJudge(Judge[Item, Verdict]):
 
 def _part(verdicts: Sequence[tuple[AspectVerdict, bool]], weight: float) -> Part:
     """The mean of one aspect's scores; what another run may answer makes it abstain, so that one asks again."""
-    mass = min((verdict.mass for verdict, _ in verdicts if verdict.mass is not None), default=None)
+    mass = least_mass(verdict for verdict, _ in verdicts)
     reasons: list[Reason] = [verdict.abstained for verdict, _ in verdicts if verdict.abstained]
     passing = next((reason for reason in reasons if reason in UNKEPT), None)
     if passing or len(reasons) == len(verdicts):

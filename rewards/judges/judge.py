@@ -37,7 +37,7 @@ from adjudge.rewards.judges.asking import (
 from adjudge.rewards.judges.kept_answers import KeptAnswers
 from adjudge.rewards.judges.template import Data, Layout, Template
 from adjudge.rewards.records.rows import Row, encodable
-from adjudge.rewards.records.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention, each_of
+from adjudge.rewards.records.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention, each_of, least_mass
 
 Subject = TypeVar("Subject", Pair, Item)
 Ruling = TypeVar("Ruling", PairVerdict, Verdict)
@@ -269,7 +269,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
 
         Of several reasons one that another run may not have: what was cut short must not be kept as what it came to.
         """
-        mass = min((score.mass for score in scores if score.mass is not None), default=None)
+        mass = least_mass(scores)
         reasons = sorted((score.reason for score in scores if score.reason), key=lambda reason: reason not in UNKEPT)
         reason = next(iter(reasons), None)
         return mass, "low_mass" if reason is None and mass is not None and mass < self.min_mass else reason
@@ -305,8 +305,7 @@ class AskingJudge(PromptedJudge[Subject, Ruling]):
             for subject, questions in subjects.items()
         }
         for subject, answers in self.asking.ask(left):
-            answers |= known[subject]
-            yield subject, {question.name: answers[question.name] for question in subjects[subject]}
+            yield subject, answers | known[subject]
 
     def _known(self, questions: Sequence[Question]) -> dict[str, Answer]:
         """The answers that the journal holds, by the names of their questions."""
@@ -331,6 +330,7 @@ class AskingJudge(PromptedJudge[Subject, Ruling]):
     ) -> Concluded[Ruling]:
         """The verdict from the answers to what was asked, with these, so that it can be concluded anew."""
         questions, truncated = asked
+        answers = {question.name: answers[question.name] for question in questions}  # as asked, whichever came first
         verdict = self._conclude(subject, answers, key, truncated)
         answered = [  # an abstention may be for want of context, of which another engine has more
             question for question in questions if all(score.reason is None for score in answers[question.name].scores)

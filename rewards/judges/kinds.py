@@ -14,6 +14,7 @@ from adjudge.engine.models.aliases import ALIASES, HOUSE, SCORES_ONLY
 from adjudge.rewards.imported import is_own
 from adjudge.rewards.judges.aspects import HANNA, PERSE, STORYER, aspects_of
 from adjudge.rewards.judges.options import ASKING, as_taken, check_type, how_of, names_of
+from adjudge.rewards.judges.published_rubrics import RUBRICS
 from adjudge.rewards.records.rows import Row
 from adjudge.rewards.records.wire import item_of, pair_of
 
@@ -133,8 +134,6 @@ def misfit(model: str | None, judge: str, options: Options) -> str | None:
 
 def files_of(options: Options) -> dict[str, Path]:
     """The files that the options name; a rubric may also be a published one."""
-    from adjudge.rewards.judges.published_rubrics import RUBRICS
-
     named = {option: Path(options[option]) for option in FILES if option in options}
     return {option: path for option, path in named.items() if option != "rubric" or str(path) not in RUBRICS}
 

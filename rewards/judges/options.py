@@ -14,12 +14,12 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.field_mistakes import choices_of
 from adjudge.rewards.judges.aspects import PERSE, aspects_of
+from adjudge.rewards.judges.published_rubrics import open_rubric
 from adjudge.rewards.records.row_files import read_rows
 from adjudge.rewards.records.wire import example_of
 
 if TYPE_CHECKING:
     from adjudge.rewards.judges.kinds import Options
-    from adjudge.rewards.records.rubric import Rubric
 
 REASONING = ("max_tokens", "temperature", "samples", "attempts", "seed")
 ASKING = ("mode", *REASONING, "language", "layout", "min_mass", "cut")
@@ -112,12 +112,6 @@ def as_taken(kind: str, options: Options) -> dict[str, Any]:
     return taken
 
 
-def _rubric_of(given: Any) -> Rubric:
-    from adjudge.rewards.judges.published_rubrics import open_rubric
-
-    return open_rubric(given)
-
-
 def _given(name: str, given: Any, read: Callable[[Path], Any]) -> Any:
     """What a file has, or a list that is given; raises AdjudgeError for anything else."""
     if isinstance(given, str | Path):
@@ -144,7 +138,7 @@ def _weights_of(given: Any, without: Iterable[str]) -> Any:
 
 
 _READERS: dict[str, dict[str, Callable[[Any], Any]]] = {
-    "rubric": {"rubric": _rubric_of},
+    "rubric": {"rubric": open_rubric},
     "tree": {"without": names_of},
     "personal": {"without": names_of},
     "personal of pairs": {"aspects": partial(aspects_of, preferred=PERSE)},

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, Unpack
+from typing import Any
 
-from adjudge.engine.face import EngineFace
 from adjudge.engine.score import Score
 from adjudge.engine.text.labels import Labels
 from adjudge.engine.text.prompt import Prompt
 from adjudge.rewards.judges.asking import Question
-from adjudge.rewards.judges.aspects import HANNA, Aspect, Aspects
-from adjudge.rewards.judges.comparing import ComparingJudge, Orders
-from adjudge.rewards.judges.judge import How
+from adjudge.rewards.judges.aspects import Aspect
+from adjudge.rewards.judges.comparing import ComparingJudge
 from adjudge.rewards.judges.preference import debiased, log_odds
 from adjudge.rewards.records.verdict import AspectVerdict, Pair
 
@@ -31,16 +29,6 @@ class PairwiseJudge(ComparingJudge):
     """
 
     kind = "pairwise"
-
-    def __init__(
-        self,
-        engine: EngineFace,
-        aspects: Aspects = HANNA,
-        *,
-        orders: Orders = "both",
-        **how: Unpack[How],
-    ) -> None:
-        super().__init__(engine, aspects, orders, **how)
 
     def prompts(self, pair: Pair) -> tuple[list[Prompt], bool]:
         """The prompts of a pair, and whether texts had to be shortened.

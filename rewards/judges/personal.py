@@ -92,7 +92,7 @@ class PersonalPairJudge(ComparingJudge):
         orders: Orders = "both",
         **how: Unpack[How],
     ) -> None:
-        super().__init__(engine, aspects, orders, **how)
+        super().__init__(engine, aspects, orders=orders, **how)
         self.k = checked_k(k)
 
     def _content(self, pair: Pair) -> dict[str, Any]:

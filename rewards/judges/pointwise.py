@@ -15,7 +15,7 @@ from adjudge.rewards.judges.comparing import ComparingJudge, Spread
 from adjudge.rewards.judges.judge import How, ItemJudge
 from adjudge.rewards.judges.pairwise import SCALE
 from adjudge.rewards.judges.preference import log_odds
-from adjudge.rewards.records.verdict import AspectVerdict, Item, Pair, Verdict, abstention, weighted_mean
+from adjudge.rewards.records.verdict import AspectVerdict, Item, Pair, Verdict, weighted_mean
 
 
 class PointwiseJudge(ItemJudge):
@@ -40,8 +40,7 @@ class PointwiseJudge(ItemJudge):
 
     def _conclude(self, item: Item, answers: Mapping[str, Answer], key: str, truncated: bool) -> Verdict:
         parts = {aspect.name: self._part(answers[aspect.name], aspect.weight) for aspect in self.aspects}
-        score = None if abstention(parts) else weighted_mean(parts)
-        return self._verdict(score, parts, answers, key, truncated)
+        return self._verdict(weighted_mean(parts), parts, answers, key, truncated)
 
 
 class PointwisePairJudge(ComparingJudge):
@@ -54,7 +53,7 @@ class PointwisePairJudge(ComparingJudge):
     kind = "pointwise"
 
     def __init__(self, engine: EngineFace, aspects: Aspects = HANNA, **how: Unpack[How]) -> None:
-        super().__init__(engine, aspects, "ab", **how)
+        super().__init__(engine, aspects, orders="ab", **how)
 
     def _content(self, pair: Pair) -> dict[str, Any]:
         texts = (pair.a, pair.b)

@@ -11,7 +11,6 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
 from adjudge.engine.score import PASSING, Reason
-from adjudge.engine.text.prompt import Prompt
 from adjudge.engine.text.written_scores import AnswerFormat
 from adjudge.rewards.judges.asking import Answer, Question, check_writer
 from adjudge.rewards.judges.headings import formatting_score
@@ -87,7 +86,7 @@ class TreeJudge(ItemJudge):
         self.weighing = Weighing(
             engine,
             self.journal,
-            self._weights_prompt,
+            lambda instruction, names: self._prompt({"prompt": instruction}, asked="weights", leaves=names),
             self._conditions,
             whole=form == "fixed",
             attempts=how.get("attempts", 3),
@@ -130,9 +129,6 @@ class TreeJudge(ItemJudge):
         asked = [path for paths in self._tree(item).values() for path in paths if path != BY_RULE]
         how = {"referenced": bool(item.reference)}
         return [Question(path, self._prompt(data, asked=leaf_name(path), **how), labels_of(path)) for path in asked]
-
-    def _weights_prompt(self, instruction: str, names: Sequence[str]) -> Prompt:
-        return self._prompt({"prompt": instruction}, asked="weights", leaves=names)
 
     def _weighed(self, tree: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
         """The names that the model is to weigh, by node: none for a node of one leaf, which has the whole weight."""
@@ -179,8 +175,7 @@ class TreeJudge(ItemJudge):
         for _ in chain(interleaved(leaves(), weights), [None]):  # once more: what is known already yields nothing
             for key in [key for key in scored if all(map(self.weighing.known, wishes[key]))]:
                 scored.remove(key)
-                ordered = {question.name: answers[key][question.name] for question in asked[key][0]}
-                yield self._concluded(items[key], asked[key], ordered, key)
+                yield self._concluded(items[key], asked[key], answers[key], key)
 
     def _conclude(self, item: Item, answers: Mapping[str, Answer], key: str, truncated: bool) -> Verdict:
         tree = self._tree(item)

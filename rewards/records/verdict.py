@@ -121,7 +121,7 @@ class PairVerdict(msgspec.Struct, frozen=True):
     @property
     def mass(self) -> float | None:
         """The least label mass of any question."""
-        return min((aspect.mass for aspect in self.aspects.values() if aspect.mass is not None), default=None)
+        return least_mass(self.aspects.values())
 
 
 WritingTask = Literal["completion", "guide", "open"]
@@ -208,7 +208,7 @@ class Verdict(msgspec.Struct, frozen=True):
     @property
     def mass(self) -> float | None:
         """The least label mass of any part."""
-        return min((part.mass for part in self.breakdown.values() if part.mass is not None), default=None)
+        return least_mass(self.breakdown.values())
 
 
 class RubricVerdict(Verdict, frozen=True):
@@ -224,13 +224,20 @@ class RubricVerdict(Verdict, frozen=True):
     vetoed: tuple[str, ...] = ()
 
 
+def least_mass(weighed: Iterable[Any]) -> float | None:
+    """The least label mass of scores, parts or verdicts, None where none of them has any."""
+    return min((one.mass for one in weighed if one.mass is not None), default=None)
+
+
 def abstention(parts: Mapping[str, Part]) -> Reason | None:
     """Why a verdict that rests on these parts has no score: the reason of the first that abstained and counts."""
     return next((part.abstained for part in parts.values() if part.weight and part.abstained), None)
 
 
-def weighted_mean(parts: Mapping[str, Part]) -> float:
-    """The mean of the parts' scores by their weights, of those that count; none of them may have abstained."""
+def weighted_mean(parts: Mapping[str, Part]) -> float | None:
+    """The mean of the parts' scores by their weights, of those that count; None where one of them has abstained."""
+    if abstention(parts):
+        return None
     counted = [part for part in parts.values() if part.weight]
     return sum(part.weight * (part.score or 0.0) for part in counted) / sum(part.weight for part in counted)
 

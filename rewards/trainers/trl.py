@@ -112,12 +112,12 @@ class _Trl:
     def _samples(
         self, prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Any, columns: dict[str, Any]
     ) -> list[Sample]:
-        columns = self.with_ids(columns, completion_ids)
+        columns, wanted = self.with_ids(columns, completion_ids), None
         if self.columns is None:
             columns = {name: values for name, values in columns.items() if name not in NO_COLUMNS}
-            return samples_of(prompts, completions, columns, None, self.system, self.turns)
-        always = [name for name in (self.reference, "id", "completion_ids") if columns.get(name) is not None]
-        wanted = list(dict.fromkeys((*self.columns, *always)))
+        else:
+            always = [name for name in (self.reference, "id", "completion_ids") if columns.get(name) is not None]
+            wanted = list(dict.fromkeys((*self.columns, *always)))
         return samples_of(prompts, completions, columns, wanted, self.system, self.turns)
 
     def with_ids(self, columns: dict[str, Any], completion_ids: Any) -> dict[str, Any]:
@@ -218,6 +218,7 @@ class TrlReward(_Trl):
 
     def __call__(
         self,
+        /,
         prompts: Sequence[Any],
         completions: Sequence[Any],
         completion_ids: Any = None,
@@ -271,6 +272,7 @@ class AsyncTrlReward(_Trl):
 
     async def __call__(
         self,
+        /,
         prompts: Sequence[Any],
         completions: Sequence[Any],
         completion_ids: Any = None,

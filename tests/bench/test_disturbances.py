@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adjudge.bench.disturbances import PASSAGES, Pairing, changes, outcomes_of
-from adjudge.commands.bench_judges import bench_disturbances
+from adjudge.commands.bench_disturbances import bench_disturbances
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.hostile import HOSTILE

@@ -14,11 +14,10 @@ from typer.testing import CliRunner
 
 from adjudge.bench.agreement.comparison import Line
 from adjudge.bench.agreement.statistics import accuracy
-from adjudge.bench.train_agreement import LENGTH, MEAN, TRAINED, UNTRAINED, WORDS, bench_trained
+from adjudge.bench.train_agreement import LENGTH, MEAN, TRAINED, UNTRAINED, WORDS, bench_trained, finished_run
 from adjudge.cli import app
 from adjudge.engine.errors import AdjudgeError
 from adjudge.training.evaluator.direct import train_direct
-from adjudge.training.evaluator.finished import finished_run
 from adjudge.training.evaluator.preference import train_reward
 from adjudge.training.metrics import read_metrics
 from tests.jsonl import write_lines

@@ -73,12 +73,12 @@ def test_what_the_judge_of_disturbances_was_not_trained_for_is_said(
     assert 'house was not trained for the aspect "wit"' in CliRunner().invoke(app, command).stderr
 
 
-@pytest.mark.parametrize("command", ["judge", "judges", "tree", "grpo", "kernels", "confidence", "disturbances"])
+@pytest.mark.parametrize("command", ["judge", "tree", "grpo", "kernels", "confidence", "disturbances"])
 def test_a_table_that_cannot_be_written_is_told_before_anything_is_measured(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Engine, "__init__", lambda *_, **__: pytest.fail("a model was opened"))
     (tmp_path / "rows.jsonl").write_text('{"prompt": "p"}\n')
-    given = {"kernels": [], "judges": [str(tmp_path)]}.get(command, [str(tmp_path / "rows.jsonl")])
+    given = [] if command == "kernels" else [str(tmp_path / "rows.jsonl")]
     with pytest.raises(AdjudgeError, match="cannot write .*: name another file"):
         CliRunner().invoke(app, ["bench", command, *given, "-o", str(tmp_path)], catch_exceptions=False)

@@ -193,12 +193,21 @@ def test_texts_are_judged_compared_and_resumed_for_nothing(run: Run) -> None:
     )
     assert len(record()["confusion"]) == 25 and "torch" in setting["machine"]
     assert {path.name for path in Path("out").iterdir()} >= {"verdicts.jsonl", "texts.jsonl"}
-    assert "6 rows of 6 prompts; abstained: 0" in result.output
+    assert "6 rows of 6 prompts; abstained: 0" in result.output and "tokens asked for (1 in" in result.output
     with pytest.raises(AdjudgeError, match="--resume continues that run"):
         raise run("stories.jsonl", *TINY, *WIT, "--limit", "6").exception  # type: ignore[misc]
     before = Path("out/verdicts.jsonl").read_bytes()
     again = run("stories.jsonl", *TINY, *WIT, "--limit", "7", "--resume")
+    assert "verdicts/s, 6 verdicts remembered" in again.output
     assert again.exit_code == 0 and set(before.splitlines()) < set(Path("out/verdicts.jsonl").read_bytes().splitlines())
+
+
+def test_a_debate_is_shown_examples(run: Run) -> None:
+    write_lines("good.jsonl", {"prompt": "Greet.", "response": "A text that is good."})
+    write_lines("labels.jsonl", *({"prompt": "P", "response": f"R {n}", "label": n} for n in range(2)))
+    result = run("labels.jsonl", *TINY, "--judge", "debate", "--examples", "good.jsonl", "--max-tokens", "8")
+    assert result.exit_code == 0, result.output
+    assert record()["setting"]["options"]["examples"] == "good.jsonl"
 
 
 def test_an_ensemble_has_all_its_scores_in_one_list_besides(run: Run) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -52,11 +52,7 @@ class JudgeOptimiser(SftOptimiser, frozen=True, forbid_unknown_fields=True):
     """
 
     lr: Positive = 2e-4
-
-    @property
-    def usual_micro_batch(self) -> int:
-        """The most rows that go through the model at once where `micro_batch` is not said."""
-        return 4
+    usual_micro_batch: ClassVar[int] = 4
 
 
 class DirectOptimiser(JudgeOptimiser, frozen=True, forbid_unknown_fields=True):

@@ -64,7 +64,7 @@ class BetterJudge(ComparingJudge):
     folder = FOLDER
 
     def __init__(self, engine: EngineFace, *, orders: Orders = "both", **how: Unpack[How]) -> None:
-        super().__init__(engine, (QUALITY,), orders, **how)
+        super().__init__(engine, (QUALITY,), orders=orders, **how)
 
     def _content(self, pair: Pair) -> dict[str, Any]:
         return {"labels": CHOICES, "orders": self.orders, "prompt": pair.prompt, "texts": (pair.a, pair.b)}

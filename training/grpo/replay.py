@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from adjudge.engine.absent import Card
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.score import PASSING, Reason
 from adjudge.rewards.engines.specification import EngineSpec, without_models
@@ -23,6 +22,7 @@ from adjudge.training.grpo.recipe import GrpoRecipe
 from adjudge.training.grpo.reward_recipe import RewardRecipe
 from adjudge.training.reward_log import Opened, Rewarded, read_engines, read_rewards, remember
 from adjudge.training.run_folder import BESIDE, RunFolder
+from adjudge.training.stages import grouped
 from adjudge.training.unanswered import UnansweredEngine
 
 Found = tuple[float | None, Reason | None, float | None]
@@ -131,12 +131,11 @@ def _stand_ins(opened: Sequence[Opened]) -> list[dict[EngineSpec, UnansweredEngi
 
     A smaller KV cache is another one where it bounds the prompt.
     """
-    cards: dict[EngineSpec, list[Card]] = {}
-    for one in reversed(opened):
-        cards.setdefault(one.spec, []).append(one.card)
-    ages = max(map(len, cards.values()), default=1)
+    by_spec = grouped(reversed(opened), lambda one: one.spec)
+    ages = max(map(len, by_spec.values()), default=1)
     return [
-        {spec: UnansweredEngine(some[min(age, len(some) - 1)]) for spec, some in cards.items()} for age in range(ages)
+        {spec: UnansweredEngine(some[min(age, len(some) - 1)].card) for spec, some in by_spec.items()}
+        for age in range(ages)
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -79,16 +79,10 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
     weight: float = 1.0
     section: Tag | None = None
     after: Tag | None = None
-
-    @property
-    def breakdown(self) -> tuple[str, ...] | None:
-        """The names of what it is made of; None where that is for a judge to say."""
-        return ()
-
-    @property
-    def most(self) -> float | None:
-        """The most that it can pay, before its weight; None where that is not known. Where it is, the least is 0."""
-        return 1.0
+    breakdown: ClassVar[tuple[str, ...] | None] = ()
+    """The names of what it is made of; None where that is for a judge to say."""
+    most: ClassVar[float | None] = 1.0
+    """The most that it can pay, before its weight; None where that is not known. Where it is, the least is 0."""
 
     @property
     def own(self) -> str | None:
@@ -123,16 +117,6 @@ class Surroundings(msgspec.Struct, frozen=True):
     written: DynamicReference
     journal: str | None = None
 
-    def spec(self, judge: str, options: dict[str, Any], engine: Engine | None) -> JudgeSpec:
-        """A judge of a part, on the part's own model or the model of all."""
-        return JudgeSpec(judge, options, (engine or self.engine).spec(), self.journal)
-
-    def reference(self, kind: Literal["static", "dynamic"] | None) -> Reference | None:
-        """What responses are held against: the data's column, or what the policy's first weights write once."""
-        if kind is None:
-            return None
-        return StaticReference() if kind == "static" else self.written
-
 
 class Judged(Part, frozen=True, kw_only=True):
     """What parts with a judge have: its `options` are those of `adjudge judge`, by name; `engine` its own model.
@@ -144,26 +128,14 @@ class Judged(Part, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     engine: Engine | None = None
     reference: Literal["static", "dynamic"] | None = None
-
-    @property
-    def breakdown(self) -> tuple[str, ...] | None:
-        """The names of what it is made of; None where that is for a judge to say."""
-        return None
-
-    @property
-    def most(self) -> float | None:
-        """The most that it can pay, before its weight; None where that is not known."""
-        return None
+    judge: str | None = None
+    breakdown: ClassVar[tuple[str, ...] | None] = None
+    most: ClassVar[float | None] = None
 
     @property
     def own(self) -> str | None:
         """What it calls of the user's own making: its judge."""
-        judge = getattr(self, "judge", None)
-        return judge if is_own(judge) else None
-
-    def usual(self, engine: Engine) -> str:
-        """The judge that compares texts for a part that names none, on its own model or `engine`."""
-        return usual((self.engine or engine).model_name, self.options)
+        return self.judge if is_own(self.judge) else None
 
     def check(self, rows: Sequence[Row], engine: Engine) -> None:
         """The reference, where the data have it, and the judge's columns."""
@@ -186,9 +158,24 @@ class Judged(Part, frozen=True, kw_only=True):
         prepare(self._kind(engine), self.options)(opened, None)
         return opened
 
+    def _named(self, engine: Engine) -> str:
+        """The judge; where the part names none, the usual one that compares texts, on its own model or `engine`."""
+        return usual((self.engine or engine).model_name, self.options) if self.judge is None else self.judge
+
     def _kind(self, engine: Engine) -> str:
         """Which of KINDS reads the data."""
-        raise NotImplementedError
+        return self._named(engine)
+
+    def _spec(self, surroundings: Surroundings) -> JudgeSpec:
+        """The judge, on the part's own model or the model of all."""
+        engine = self.engine or surroundings.engine
+        return JudgeSpec(self._named(surroundings.engine), self.options, engine.spec(), surroundings.journal)
+
+    def _held_against(self, surroundings: Surroundings) -> Reference | None:
+        """What responses are held against: the data's column, or what the policy's first weights write once."""
+        if self.reference is None:
+            return None
+        return StaticReference() if self.reference == "static" else surroundings.written
 
     def _compares(self, kind: str) -> bool:
         """Whether there must be a reference."""
@@ -202,40 +189,34 @@ class JudgePart(Judged, frozen=True, tag="judge", kw_only=True):
     scale: Scale = "unit"
 
     @property
-    def most(self) -> float | None:
+    def most(self) -> float | None:  # type: ignore[override]
         """The most that it can pay, before its weight; None where that is not known."""
         if self.scale == "own" or is_own(self.judge):
             return None
         return None if self.judge in ("scalar", "tree") else 1.0  # leaves of a tree may weigh less than 0
 
-    def _kind(self, engine: Engine) -> str:
-        return self.judge
-
     def _reward(self, surroundings: Surroundings) -> Reward:
-        spec = surroundings.spec(self.judge, self.options, self.engine)
-        return JudgeReward(spec, reference=surroundings.reference(self.reference), scale=self.scale)
+        return JudgeReward(self._spec(surroundings), reference=self._held_against(surroundings), scale=self.scale)
 
 
 class TournamentPart(Judged, frozen=True, tag="tournament", kw_only=True):
     """How a completion does against its group's others (see `TournamentReward`)."""
 
-    judge: str | None = None
     over: Literal["group", "reference"] = "group"
     pairing: Literal["all", "circular", "uncertain"] = "all"
     k: Annotated[int, Meta(ge=1)] = 4
 
     def _kind(self, engine: Engine) -> str:
-        return of_pairs(self.usual(engine) if self.judge is None else self.judge)
+        return of_pairs(self._named(engine))
 
     def _compares(self, kind: str) -> bool:
         return self.over == "reference"
 
     def _reward(self, surroundings: Surroundings) -> Reward:
-        judge = self.usual(surroundings.engine) if self.judge is None else self.judge
         return TournamentReward(
-            surroundings.spec(judge, self.options, self.engine),
+            self._spec(surroundings),
             over=self.over,
-            reference=surroundings.reference(self.reference),
+            reference=self._held_against(surroundings),
             pairing=self.pairing,
             k=self.k,
         )
@@ -248,22 +229,18 @@ class StoryPart(Judged, frozen=True, tag="story", kw_only=True):
     `components` the weights of its three parts, `words` how many words a story should have.
     """
 
-    judge: str | None = None
     form: Form = "fixed"
     aspects: str | None = None
     components: ComponentWeights | None = None
     words: tuple[int, int] = (LengthWindow().least, LengthWindow().most)
-
-    def _kind(self, engine: Engine) -> str:
-        return self.judge or self.usual(engine)
 
     def _compares(self, kind: str) -> bool:
         return True
 
     def _reward(self, surroundings: Surroundings) -> Reward:
         return StoryReward(
-            surroundings.spec(self.judge or self.usual(surroundings.engine), self.options, self.engine),
-            surroundings.reference(self.reference),
+            self._spec(surroundings),
+            self._held_against(surroundings),
             aspects=None if self.aspects is None else parse_aspects(self.aspects),
             weights=self.components,
             window=LengthWindow(*self.words),
@@ -278,7 +255,7 @@ class AccuracyPart(Part, frozen=True, tag="accuracy", kw_only=True):
     rate: Annotated[float, Meta(gt=0)] = 0.5
 
     @property
-    def breakdown(self) -> tuple[str, ...]:
+    def breakdown(self) -> tuple[str, ...]:  # type: ignore[override]
         """The names of what it is made of."""
         return ("error", *(f"score/{column}" for column in self.columns))
 
@@ -360,11 +337,7 @@ class FunctionPart(Part, frozen=True, tag="function", kw_only=True):
 
     function: str
     messages: bool = False
-
-    @property
-    def most(self) -> float | None:
-        """The most that it can pay, before its weight, is not known."""
-        return None
+    most = None
 
     @property
     def own(self) -> str:

@@ -80,7 +80,7 @@ def group_reviews(reviews: Sequence[PlotReview], rules: Rules) -> Grouped:
     sides = _sides(enough.kept, rules)
     questions: list[RatingQuestion] = []
     for reader, own in _by_reader(enough.kept).items():
-        for query, priors, name in _drawn(own, lambda query, own=own: _others(query, own), rules, reader):  # type: ignore[misc]
+        for query, priors, name in _drawn(own, _others, rules, reader):
             earlier = tuple(Review(one.plot, one.review, one.score) for one in priors)
             item = Item("", query.plot, name, reviews=earlier)
             question = RatingQuestion(item, reader, sides[reader], query.review, query.score)
@@ -107,7 +107,7 @@ def group_choices(choices: Sequence[PlotChoice], rules: Rules, aspects: Sequence
     sides, known = _sides(asked.kept, rules), {aspect.name: aspect for aspect in aspects}
     questions: list[ChoiceQuestion] = []
     for reader, own in _by_reader(asked.kept).items():
-        for query, priors, name in _drawn(own, lambda query, own=own: _same_aspect(query, own), rules, reader):  # type: ignore[misc]
+        for query, priors, name in _drawn(own, _same_aspect, rules, reader):
             earlier = tuple(Comparison(one.a, one.b, _side(one), one.aspect) for one in priors)
             pair = Pair(query.a, query.b, id=name, reviews=earlier)
             question = ChoiceQuestion(pair, reader, sides[reader], query.aspect, _side(query))
@@ -117,7 +117,7 @@ def group_choices(choices: Sequence[PlotChoice], rules: Rules, aspects: Sequence
 
 
 def _drawn(
-    own: Sequence[Said], others: Callable[[Said], list[Said]], rules: Rules, reader: str
+    own: Sequence[Said], others: Callable[[Said, Sequence[Said]], list[Said]], rules: Rules, reader: str
 ) -> Iterator[tuple[Said, list[Said], str]]:
     """Up to `n` reviews of a reader, each with `k` others and a name; all in turn, no two questions the same."""
     generator = random.Random(f"{rules.seed} {reader}")
@@ -126,7 +126,7 @@ def _drawn(
     drawn = 0
     while queries and drawn < rules.n:
         query = queries.popleft()
-        pool, used = others(query), seen[query.id]
+        pool, used = others(query, own), seen[query.id]
         if len(used) == math.comb(len(pool), rules.k):
             continue
         while True:

@@ -16,7 +16,7 @@ from adjudge.rewards.records.rows import Row
 from adjudge.rewards.words import count_words
 from adjudge.training.readers.names import likely_names, read_names, rename
 from adjudge.training.readers.reviews import NEEDED_BY
-from adjudge.training.stages import Passed, Texts, Unusable, passed, read_stage
+from adjudge.training.stages import Passed, Texts, Unusable, grouped, passed, read_stage
 
 PROMPTS = Path(__file__).parent / "prompts"
 
@@ -106,9 +106,7 @@ def _of_plots(
 
     `read` takes the text and, by name, the plot.
     """
-    places: dict[str, list[int]] = {}
-    for place, row in enumerate(rows):
-        places.setdefault(row.columns["plot"].strip(), []).append(place)
+    places = grouped(range(len(rows)), lambda place: rows[place].columns["plot"].strip())
     plots = list(places)
 
     def results() -> Iterator[tuple[int, T | Unusable]]:

@@ -288,9 +288,4 @@ def _by_question(rows: Iterable[Any]) -> dict[str, list[Any]]:
 
 
 def _row(question: Question, rubric: Rubric, sets: int, mended: bool) -> dict[str, Any]:
-    return {
-        **question.record,
-        "rubric": rubric_record(rubric),
-        "sets": sets,
-        "mended": mended,
-    }
+    return {**question.record, "rubric": rubric_record(rubric), "sets": sets, "mended": mended}

@@ -17,6 +17,7 @@ from adjudge.rewards.judges.kinds import KINDS, prepare
 from adjudge.rewards.records.rows import Row
 from tests.jsonl import write_lines
 
+DATA = Path(__file__).parents[3].parent / "shared" / "data"
 HANNA_ROW = {"Story ID": 0, "Prompt": "A ship.", "Human": "h", "Story": "It sank.", "Model": "GPT"} | dict.fromkeys(
     ("Relevance", "Coherence", "Empathy", "Surprise", "Engagement", "Complexity"), 3
 )
@@ -323,6 +324,14 @@ def test_columns_of_other_names_are_those_of_a_format(tmp_path: Path) -> None:
         load([tmp_path / "r.json"])
 
 
+@pytest.mark.parametrize("form", [lambda row: [row], lambda row: {"first": row}, lambda row: row])
+def test_json_of_a_list_of_entries_or_of_one_row_is_read_and_can_be_written_again(tmp_path: Path, form: Any) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(form({"prompt": "p", "response": "a \ud800", "scores": 4}), indent=1))
+    (row,) = load([path]).rows
+    assert (row.item.response, row.overall) == ("a \ufffd", 4)
+
+
 def test_parquet_is_read_as_the_same_rows(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
@@ -404,3 +413,16 @@ def test_every_format_has_a_judge_that_can_read_its_rows() -> None:
     for one in FORMATS.values():
         if one.aspects:
             prepare("pairwise", {"aspects": one.aspects})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("autoj_pairs/pairs.jsonl", "hanna/stories.jsonl", "openmeva_roc/stories.jsonl", "storyer/ratings.jsonl"),
+        *("greetings/labels.jsonl", "greetings/pairs.jsonl"),
+    ],
+)
+def test_the_real_sets_are_read(name: str) -> None:
+    if not (path := DATA / name).exists():
+        pytest.skip(f"{name} is not beside the project")
+    assert load([path]).rows

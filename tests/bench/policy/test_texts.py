@@ -7,7 +7,7 @@ import pytest
 import torch
 from tokenizers import AddedToken, processors
 
-from adjudge.bench.agreement.bare_model import BareModel
+from adjudge.bench.agreement.likelihood import BareModel
 from adjudge.bench.policy.policies import Asked, Policy
 from adjudge.bench.policy.texts import Opening, Writer, Writing, identity_of, opening_of
 from adjudge.engine.engine import Engine

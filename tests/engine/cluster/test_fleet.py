@@ -219,7 +219,7 @@ def test_what_all_refuse_changes_nothing_and_what_one_refuses_starts_it_again() 
     asyncio.run(run())
 
 
-def test_a_replica_that_hangs_does_not_hold_up_an_update(impatient: None) -> None:
+def test_a_replica_that_hangs_does_not_hold_up_an_update(impatient: None, caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         first, second = Actor(), Actor()
         one = await opened(first, second)
@@ -229,6 +229,7 @@ def test_a_replica_that_hangs_does_not_hold_up_an_update(impatient: None) -> Non
         assert (first.kills, second.kills) == (0, 1)
 
     asyncio.run(run())
+    assert caplog.messages == ["replica 1 was lost (it hangs): what it owes is asked of others"]
 
 
 def test_a_call_that_hangs_ends_at_its_deadline_and_its_replica_is_started_again(impatient: None) -> None:

@@ -108,6 +108,7 @@ SENT = "messages[0].reasoning_content"
         (TEXT, {"n": 1000, "max_tokens": 1000, "logprobs": 20}, "logprobs"),
         (CHAT, {"response_format": {"type": "json_object"}, "json_schema": {}}, "json_schema"),
         (CHAT, {"timeout": 0}, "timeout"),
+        (CHAT, {"priority": 10**400}, "priority"),
         (CHAT, {"model": 5}, "model"),
     ],
 )

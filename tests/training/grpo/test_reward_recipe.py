@@ -100,6 +100,7 @@ def test_every_kind_of_part_opens_without_a_model() -> None:
             r'\[reward.parts.x\] no judge is called "vibes": choose',
         ),
         ({"parts": {"x": {"kind": "tournament", "judge": ""}}}, r'\[reward.parts.x\] no judge is called "": choose'),
+        ({"parts": {"x": {"kind": "story", "judge": ""}}}, r'\[reward.parts.x\] no judge is called "": choose'),
         ({"parts": {"x": {"kind": "judge", "judge": "tree", "options": {"k": 2}}}}, r"\[reward.parts.x\] k is for"),
         ({"parts": {"x": {"kind": "length", "words": [9, 5]}}}, r"\[reward.parts.x\] a window of 9 to 5 words holds"),
         ({"gates": {"x": {"kind": "check"}}}, r"\[reward.gates.x\] a check checks nothing: give ends_with"),

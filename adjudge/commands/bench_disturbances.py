@@ -1,4 +1,4 @@
-"""`adjudge bench judges`, `probe` and `disturbances`: how good judges are, and how easily fooled."""
+"""`adjudge bench disturbances` and `probe`: how easily a judge is fooled."""
 
 from __future__ import annotations
 
@@ -11,43 +11,17 @@ import typer
 
 from adjudge.commands.options.files import Table
 from adjudge.commands.options.judges import of_judge
-from adjudge.commands.options.models import (
-    DEFAULT_JUDGE,
-    DEFAULT_MODEL,
-    Adapter,
-    Device,
-    Dtype,
-    JudgeModelHere,
-    Model,
-    usual_model,
-)
+from adjudge.commands.options.models import DEFAULT_JUDGE, Adapter, Device, Dtype, JudgeModelHere, usual_model
 from adjudge.commands.options.source import check_fit, check_judge
 from adjudge.commands.runs.output import check_table
 from adjudge.commands.runs.resumable import alone, keeping
 from adjudge.rewards.engines.specification import EngineSpec
 from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.judges.kinds import Options
-from adjudge.rewards.judges.options import names_of
 from adjudge.training.terminal import counted, open_console, say
 
 PROBED = ("pointwise", "rubric", "tree", "principle", "debate", "scalar")
 """The judges that probes are put to, besides those of one's own."""
-
-
-def bench_judges(
-    data: Annotated[Path, typer.Argument(help="The folder of data sets: autoj_pairs, hanna, openmeva_roc, ...")],
-    only: Annotated[str | None, typer.Option(help="Judges after commas (default: all).")] = None,
-    minutes: Annotated[float, typer.Option(help="A judge's run ends after about so long.", min=0.01)] = 10.0,
-    output: Table = None,
-    model: Model = DEFAULT_MODEL,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-) -> None:
-    """Run every judge over a sample of its public data set: verdicts, abstentions, tokens, agreement with people."""
-    from adjudge.bench.judges import bench_judges as run
-
-    check_table(output)
-    run(data, only=names_of(only), minutes=minutes, model=model, device=device, dtype=dtype, output=output)
 
 
 def bench_probe(
