@@ -85,6 +85,7 @@ def nested(levels: int) -> Any:
         ({"x": nested(33)}, '"x" is nested more than 32 deep: make it flatter, or write it as a text'),
         ({"x": nested(400)}, '"x" is nested more than 32 deep: make it flatter, or write it as a text'),
         ({"a\0b": 1}, r'the name of column "a\\u0000b" holds a NUL: rename it'),
+        ({"x": [{"a\0b": 1}]}, r'"x" has the name "a\\u0000b", which holds a NUL: rename it'),
     ],
 )
 def test_a_column_that_no_table_of_the_trainer_holds_is_refused(

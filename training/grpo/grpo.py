@@ -106,6 +106,9 @@ def _check_value(value: Any, place: str, levels: int) -> None:
     inner = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
     if inner and not levels:
         raise AdjudgeError(f"{place} is nested more than {DEEPEST} deep: make it flatter, or write it as a text")
+    for name in value if isinstance(value, dict) else ():
+        if "\0" in name:
+            raise AdjudgeError(f"{place} has the name {as_json(name)}, which holds a NUL: rename it")
     for one in inner:
         _check_value(one, place, levels - 1)
 
