@@ -51,7 +51,7 @@ def test_a_file_of_nothing_to_compare_is_refused_before_the_model_is_opened(
 ) -> None:
     write_lines(tmp_path / "alone.jsonl", *rows)
     error = run("alone.jsonl", "--model", str(tmp_path / "none")).exception
-    assert str(error).startswith("alone.jsonl has no two different texts for one prompt")
+    assert str(error).startswith("alone.jsonl: no prompt that was read has two different texts to compare: give one")
     assert not Path("alone.ranks.jsonl").exists()
 
 
