@@ -34,6 +34,11 @@ VERSION = 2
 
 ASKED = "SELECT answers, name FROM questions JOIN answers USING (key) WHERE hash = ?"
 
+SOME = "SELECT rowid, key, verdict FROM verdicts WHERE rowid > ? AND rowid <= ? ORDER BY rowid LIMIT ?"
+
+AT_ONCE = 1024
+"""Verdicts that are read at once: a journal may have a million."""
+
 ANOTHER = "name another with --journal"
 """What mends a journal that an option names."""
 
@@ -168,10 +173,17 @@ class Journal:
             return {key: verdict for key, verdict in rows if verdict is not None}
 
     def items(self) -> Iterator[tuple[str, bytes]]:
-        """The keys and the verdicts (JSON), in the order in which they were written."""
+        """The keys and the verdicts (JSON) that there are by now, in the order in which they were written."""
         with self._using():
-            found = self._db.execute("SELECT key, verdict FROM verdicts ORDER BY rowid").fetchall()
-        yield from found
+            [last] = self._db.execute("SELECT max(rowid) FROM verdicts").fetchone()
+        place = 0
+        while place < (last or 0):
+            with self._using():
+                some = self._db.execute(SOME, (place, last, AT_ONCE)).fetchall()
+            if not some:  # forgotten meanwhile
+                return
+            yield from ((key, verdict) for _, key, verdict in some)
+            place = some[-1][0]
 
     def put(
         self, key: str, verdict: bytes, answers: bytes | None = None, questions: Mapping[bytes, str] = NOTHING

@@ -118,7 +118,7 @@ class Reward(ABC):
         """Whether it reads the column `completion_ids`, the completions' tokens: for_trl hands it on only then."""
         return False
 
-    def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Any) -> list[float | None]:
+    def __call__(self, /, prompts: Sequence[Text], completions: Sequence[Text], **columns: Any) -> list[float | None]:
         """A reward for every completion, in order; None for one that has none to train on.
 
         A group is a run of completions whose prompt, `id` and `reference` are equal. Prompts and completions are texts,

@@ -256,19 +256,28 @@ def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def placed(table: Table, folder: Path) -> Table:
-    """A table with its paths, and those of the tables in it, in `folder` and absolute; anything else as it is."""
+def placed(table: Table, folder: Path, called: str = "") -> Table:
+    """A table with its paths, and those of the tables in it, in `folder` and absolute; anything else as it is.
+
+    `called` is its name in the recipe. Raises AdjudgeError for a path that is empty or that no file can have.
+    """
     if isinstance(table, tuple):
-        return tuple(placed(one, folder) for one in table)  # type: ignore[return-value]
+        entries = enumerate(table)
+        return tuple(placed(one, folder, f"{called}[{number}]") for number, one in entries)  # type: ignore[return-value]
     if isinstance(table, dict):
-        return {name: placed(one, folder) for name, one in table.items()}  # type: ignore[return-value]
+        named = table.items()
+        return {name: placed(one, folder, f"{called}.{name}") for name, one in named}  # type: ignore[return-value]
     if not isinstance(table, msgspec.Struct):
         return table
     changes = {}
     for name in table.__struct_fields__:
         value = getattr(table, name)
         if not isinstance(value, str):
-            changes[name] = _judge_options(value, folder) if name == "options" else placed(value, folder)
+            inner = f"{called}.{name}" if called else name
+            changes[name] = _judge_options(value, folder) if name == "options" else placed(value, folder, inner)
+        elif name in PATHS and not value:
+            where = f"{_header(called)} " if called else ""
+            raise AdjudgeError(f'{where}{name} is "": name a file or folder')
         elif name in PATHS or (name in MODELS and value.startswith(".")):
             changes[name] = beside(folder, value)
     return msgspec.structs.replace(table, **changes)

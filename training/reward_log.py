@@ -74,6 +74,7 @@ class Recorded:
 
     def __call__(
         self,
+        /,
         prompts: Sequence[Any],
         completions: Sequence[Any],
         completion_ids: Any = None,

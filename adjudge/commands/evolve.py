@@ -153,8 +153,14 @@ def validate_filtering(
     the same question that it dropped, in both orders. Take another model than the one that wrote and filtered them.
     """
     output = output or beside(evolved, ".validation.jsonl")
-    dropped = dropped or part_beside(evolved, "dropped")
-    stages = stages_of(_read_part(evolved), _read_part(dropped))
+    kept = _read_part(evolved)
+    usual = part_beside(evolved, "dropped")
+    if dropped is None and not usual.is_file():
+        raise AdjudgeError(
+            f"{usual} is missing, which `adjudge evolve filter` writes beside what it keeps: name it by --dropped"
+        )
+    dropped = dropped or usual
+    stages = stages_of(kept, _read_part(dropped))
     with stage_run("the rationales", evolved, output, run_options, others=(), reads=[dropped]) as run:
         engine = run.open()
         sampling = writing.sampling if mode == "reasoned" else None

@@ -105,6 +105,10 @@ def rank(
     with columns_suggested(columns):
         asked = [group_of_row(row, number) for number, row in enumerate(rows, 1)]
     total = sum(_size(row, group, rules, contest.seed) for row, group in zip(rows, asked, strict=True))
+    if not total:
+        raise AdjudgeError(
+            f"{groups.name}: no prompt that was read has two different texts to compare: give one that has"
+        )
     check_rows(open_judge, (), ())
     journal = run_options.journal or journal_beside(output)
     check_lines(output)

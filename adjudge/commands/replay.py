@@ -123,7 +123,7 @@ def _list_runs(source: Path) -> None:
             options = {**run.options, **{name: file.name for name, file in run.files.items()}}
             told = ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
             model = run.card.name if run.card.adapter is None else f"{run.card.name} with an adapter"
-            cells = (run.judge if run.what != "groups" else "rank", model, len(run.read_rows(book)))
+            cells = (run.judge if run.what != "groups" else "rank", model, len(run.row_names(book)))
             table.add_row(
                 str(number),
                 f"{begun:%Y-%m-%d %H:%M}",

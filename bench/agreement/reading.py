@@ -23,18 +23,19 @@ def read_entries(path: Path, columns: Mapping[str, str] = {}) -> list[Row]:
 
 
 def _read(path: Path, texts: Sequence[str]) -> list[Row]:
-    content = None
+    text = ""
     if path.suffix.lower() == ".json" and path.is_file():
-        try:
-            content = encodable(json.loads(path.read_bytes().decode("utf-8-sig", "replace")))
-        except (ValueError, RecursionError) as error:
-            if "Extra data" not in str(error):  # one object a line, whatever its name says
-                raise AdjudgeError(f"{path.name} is not JSON ({error}): mend it there") from error
-        except OSError:
-            pass  # which is said below
-    if not content or not isinstance(content, dict):
+        with suppress(OSError):  # which is said below
+            text = path.read_bytes().decode("utf-8-sig", "replace")
+    if not text.lstrip().startswith("{"):
         return read_rows(path, texts)
-    if all(isinstance(entry, dict) for entry in content.values()):
+    try:
+        content = encodable(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        if "Extra data" in str(error):  # one object a line, whatever its name says
+            return read_rows(path, texts)
+        raise AdjudgeError(f"{path.name} is not JSON ({error}): mend it there") from error
+    if content and all(isinstance(entry, dict) for entry in content.values()):
         return [Row(f'entry "{key}" of {path.name}', {"key": key, **entry}) for key, entry in content.items()]
     return [Row(f"the whole of {path.name}", content)]
 

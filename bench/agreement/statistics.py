@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
+from scipy.sparse import coo_array
 
 from adjudge.bench.agreement.resampling import (
     ALIKE,
@@ -40,6 +41,9 @@ BLOCK = 1 << 22
 
 MOST_CLUSTERS = 3000
 """For an interval of Kendall's tau, whose time and memory grow with their square."""
+
+MOST_KINDS = 50_000
+"""Different pairs of a judge's and people's score for one, whose time grows with their square."""
 
 Names = Sequence[Hashable]
 Numbers = Sequence[float]
@@ -97,10 +101,12 @@ def kendall(judge: Numbers, human: Numbers, clusters: Names, how: Bootstrap = US
     grouped, (x_N, y_N) = columns(clusters, judge=judge, human=human)
     if absent := _uncorrelated(x_N, y_N):
         return _nothing(grouped, absent)
-    if grouped.count > MOST_CLUSTERS:
-        why = f"no interval: {grouped.count:,} prompts, at most {MOST_CLUSTERS:,}"
-        value = float(stats.kendalltau(x_N, y_N).statistic)
-        return Estimate(value, None, grouped.rows, grouped.count, why)
+    kinds = len(set(zip(x_N.tolist(), y_N.tolist(), strict=True)))
+    for count, what, most in ((grouped.count, "prompts", MOST_CLUSTERS), (kinds, "pairs of scores", MOST_KINDS)):
+        if count > most:
+            value = float(stats.kendalltau(x_N, y_N).statistic)
+            why = f"no interval: {count:,} {what}, at most {most:,}"
+            return Estimate(value, None, grouped.rows, grouped.count, why)
     both_CC, judge_CC, human_CC = _concordance(x_N, y_N, grouped)
 
     def measure(weights_RC: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -295,17 +301,20 @@ def _ranks(weights_RN: NDArray[np.float64], codes_N: NDArray[np.int64]) -> NDArr
 def _concordance(
     x_N: NDArray[np.float64], y_N: NDArray[np.float64], grouped: Clusters
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Sums over the pairs of rows of two clusters, [C, C] each: agreement in sign, and whether a side is untied."""
-    order = np.argsort(grouped.of_row, kind="stable")
-    of_row, starts = grouped.of_row[order], np.searchsorted(grouped.of_row[order], np.arange(grouped.count))
-    a_N, b_N = (np.unique(column[order], return_inverse=True)[1].astype(np.int32) for column in (x_N, y_N))
+    """Sums over the pairs of rows of two clusters, [C, C] each: agreement in sign, and whether a side is untied.
+
+    Rows that are alike on both sides are looked at as one: of people's scores there are few kinds.
+    """
+    codes_N2 = np.stack([np.unique(column, return_inverse=True)[1] for column in (x_N, y_N)], axis=1).astype(np.int32)
+    kinds_K2, kind_N = np.unique(codes_N2, axis=0, return_inverse=True)
+    rows_CK = coo_array((np.ones(len(x_N)), (grouped.of_row, kind_N)), (grouped.count, len(kinds_K2))).tocsc()
     sums = np.zeros((3, grouped.count, grouped.count))
-    at_once = max(1, BLOCK // len(x_N))
-    for start in range(0, len(x_N), at_once):
+    at_once = max(1, BLOCK // len(kinds_K2))
+    for start in range(0, len(kinds_K2), at_once):
         here = slice(start, start + at_once)
-        a_BN, b_BN = (np.sign(codes[here, None] - codes[None, :]) for codes in (a_N, b_N))
-        for place, signs_BN in enumerate((a_BN * b_BN, np.abs(a_BN), np.abs(b_BN))):
-            np.add.at(sums[place], of_row[here], np.add.reduceat(signs_BN, starts, axis=1))
+        a_BK, b_BK = (np.sign(codes_K[here, None] - codes_K[None, :]) for codes_K in kinds_K2.T)
+        for place, signs_BK in enumerate((a_BK * b_BK, np.abs(a_BK), np.abs(b_BK))):
+            sums[place] += rows_CK[:, here] @ (signs_BK @ rows_CK.T)
     return sums[0], sums[1], sums[2]
 
 

@@ -58,9 +58,8 @@ def prior_choice(pairs: Iterable[Pair], aspects: Sequence[Aspect] = PERSE) -> li
             one.name: AspectVerdict(p, None if p is None else 1 - p, p, None, None, abstained=_unsupported(p))
             for one, p in chosen.items()
         }
-        abstained = abstention(parts)
-        preference = None if abstained else weighted_mean(parts)
-        verdicts.append(PairVerdict(pair.id, preference, told, abstained, False, "prior choice", ""))
+        preference, why = weighted_mean(parts), abstention(parts)
+        verdicts.append(PairVerdict(pair.id, preference, told, why, False, "prior choice", ""))
     return verdicts
 
 

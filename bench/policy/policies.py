@@ -65,7 +65,9 @@ def base_of(policies: Sequence[Policy], named: str | None) -> Policy:
     bases = dict.fromkeys(policy.base for policy in policies if policy.base is not None)
     if len(bases) != 1:
         told = f"were trained from {' and '.join(bases)}" if bases else "do not say what they were trained from"
-        raise AdjudgeError(f"the checkpoints {told}: name what to compare them with by --base")
+        away = [policy.name for policy in policies if policy.adapter is None and not Path(policy.model).is_dir()]
+        besides = f" ({', '.join(away)}: no folder here)" if away else ""
+        raise AdjudgeError(f"the checkpoints {told}{besides}: name what to compare them with by --base")
     [base] = bases
     return policy_of(base)
 

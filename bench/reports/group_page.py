@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -47,29 +48,28 @@ def render_groups(rows: Sequence[GroupRow], summary: GroupSummary, *, title: str
         for value in (member.interval or (member.strength, member.strength))
         if value is not None
     ]
-    return render_page("groups.html.jinja", title=title, groups=groups, summary=summary, axis=Axis.over(ends))
+    return render_page("groups.html.jinja", groups, title=title, summary=summary, axis=Axis.over(ends))
 
 
 def members_of(row: GroupRow) -> list[Member]:
     """The members of a group, the strongest first, those without a strength last."""
     group, verdict = row.group, row.verdict
     preferences = verdict.preferences or (None,) * len(verdict.strengths)
+    won, met = Counter[int | None](), Counter[int | None]()
+    for outcome in verdict.outcomes:
+        if outcome.preference is not None:
+            met.update((outcome.a, outcome.b))
+            won[outcome.a] += outcome.preference > 0.5
+            won[outcome.b] += 1 - outcome.preference > 0.5
+    first: dict[str, int] = {}  # of equal texts, in whose name they were compared
+    for place, text in enumerate(group.responses):
+        first.setdefault(text, place)
     members = [
-        Member(place, text, strength, error, preference, *_met(row, place))
+        Member(place, text, strength, error, preference, won[first[text]], met[first[text]])
         for place, (text, strength, error, preference) in enumerate(
             zip(group.responses, verdict.strengths, verdict.errors, preferences, strict=True)
         )
     ]
     if group.reference is not None:
-        members.append(Member(None, group.reference, verdict.reference_strength, None, None, *_met(row, None)))
+        members.append(Member(None, group.reference, verdict.reference_strength, None, None, won[None], met[None]))
     return sorted(members, key=lambda member: (member.strength is None, -(member.strength or 0.0)))
-
-
-def _met(row: GroupRow, place: int | None) -> tuple[int, int]:
-    """How many answered comparisons a member won, and was in; of equal texts the first one's."""
-    if place is not None:
-        place = list(row.group.responses).index(row.group.responses[place])
-    asked = [(outcome.a, outcome.b, outcome.preference) for outcome in row.verdict.outcomes]
-    as_a = [p for a, _, p in asked if a == place and p is not None]
-    as_b = [1 - p for _, b, p in asked if b == place and p is not None]
-    return sum(p > 0.5 for p in as_a + as_b), len(as_a) + len(as_b)

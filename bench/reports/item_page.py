@@ -31,12 +31,17 @@ class PartLine(msgspec.Struct, frozen=True):
 
 def render_items(rows: Sequence[ItemRow], summary: ItemSummary, *, title: str) -> str:
     """The rows as one HTML page without scripts or references."""
-    clouds = [(name, values) for name in summary.parts if len(values := _scores(rows, name)) > min(1, len(rows) - 1)]
+    scores: dict[str, list[float]] = {name: [] for name in summary.parts}
+    for row in rows:
+        for name, part in row.verdict.breakdown.items():
+            if part.score is not None:
+                scores[name].append(part.score)
+    clouds = [(name, values) for name, values in scores.items() if len(values) > min(1, len(rows) - 1)]
     bins = bins_of(summary.scores)
     return render_page(
         "items.html.jinja",
+        rows,
         title=title,
-        rows=rows,
         summary=summary,
         mean_line=capital(mean_line(summary)),
         score_axis=Axis.over(summary.scores),
@@ -83,8 +88,3 @@ def bins_of(scores: Sequence[float]) -> list[tuple[float, float, int]]:
         return []
     counts, edges = np.histogram(scores, bins=min(20, max(5, math.isqrt(len(scores)))))
     return [(float(low), float(high), int(count)) for low, high, count in zip(edges, edges[1:], counts, strict=False)]
-
-
-def _scores(rows: Sequence[ItemRow], name: str) -> list[float]:
-    parts = (row.verdict.breakdown.get(name) for row in rows)
-    return [part.score for part in parts if part is not None and part.score is not None]

@@ -27,6 +27,9 @@ HEAD = b"""<!doctype html>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; base-uri"""
 """How every report begins, and hardly anything else."""
 
+DRAWN = 1000
+"""Rows that a page shows one by one: browsers take no page of a hundred megabytes."""
+
 SHOWN = 20_000  # characters of a text in the HTML file: a policy may write a megabyte
 
 REASONS: dict[Reason, str] = {
@@ -94,9 +97,12 @@ def write_page(path: str | Path, page: str) -> None:
     write_whole(Path(path), page.encode())
 
 
-def render_page(template: str, **values: Any) -> str:
-    """A template of this folder filled in; every value is escaped, and invisible characters in it are written out."""
-    return _environment().get_template(template).render(**values)
+def render_page(template: str, rows: Sequence[Any], **values: Any) -> str:
+    """A template of this folder filled in, with the first of the rows, and how many others there are.
+
+    Every value is escaped, and invisible characters in it are written out.
+    """
+    return _environment().get_template(template).render(rows=rows[:DRAWN], others=len(rows[DRAWN:]), **values)
 
 
 @cache

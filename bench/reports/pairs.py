@@ -114,8 +114,8 @@ def render(rows: Sequence[PairRow], summary: RunSummary, *, title: str) -> str:
     biases = _biases(rows, summary)
     return render_page(
         "pairs.html.jinja",
+        rows,
         title=title,
-        rows=rows,
         summary=summary,
         worth=worth(summary),
         agreement=capital(agreement(summary)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
@@ -11,6 +12,7 @@ import msgspec
 
 from adjudge.engine.completion import FinishReason, TokenLogprob
 from adjudge.engine.remote.protocols import (
+    EXCESS,
     NULL,
     Ask,
     PromptRead,
@@ -243,7 +245,16 @@ class VllmProtocol(OpenAIProtocol):
         return Text(text, token_ids, end, logprobs, read)
 
     def _top(self, top: dict[str, float | None], count: int) -> tuple[tuple[int, float], ...]:
-        return ordered({token_of(token): value for token, value in self.alternatives(top).items()}, count)
+        """The `count` most probable tokens of a place; raises BadReply where others than the listed must be among them.
+
+        vLLM 0.32's first model runner, which a CPU has, lists the drawn token and token 0 at −∞ instead wherever it
+        computes a place beside a request with `logprob_token_ids`, as `score_body` makes.
+        """
+        listed = {token_of(token): value for token, value in self.alternatives(top).items()}
+        possible = [value for value in listed.values() if value > -math.inf]
+        if len(possible) < max(count, len(listed)) and math.fsum(map(math.exp, possible)) < 1 - EXCESS:
+            raise BadReply(f"not the {count} most probable tokens at a place of a text, but {sorted(listed)}")
+        return ordered(listed, count)
 
     def named(self, name: str) -> int | None:
         """The token of that number, or of that text where the server does not write numbers."""

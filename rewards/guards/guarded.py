@@ -102,7 +102,8 @@ class Guarded(Layer):
         if isinstance(stop_on, str):
             raise AdjudgeError(f"stop_on is {stop_on[:40]!r}: give a list of guards' names")
         if unknown := [name for name in stop_on if name not in names]:
-            raise AdjudgeError(f'stop_on names "{unknown[0]}": choose from {", ".join(names) or "no guards"}')
+            mend = f"choose from {', '.join(names)}" if names else "no guard is in use: add one, or stop on none"
+            raise AdjudgeError(f'stop_on names "{unknown[0]}": {mend}')
         if form is not None and "{text}" not in form:
             raise AdjudgeError(f'form is "{form[:40]}": write {{text}} where a text stands in it')
         at_least(1, every=every)

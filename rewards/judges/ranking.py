@@ -71,18 +71,18 @@ def bradley_terry(members: int, preferences: Preferences) -> BradleyTerry:
     Raises AdjudgeError for members that are not there and preferences outside [0, 1].
     """
     first_E, second_E, preference_E = _edges(members, preferences)
-    difference_EN = np.zeros((len(preference_E), members))
-    difference_EN[np.arange(len(preference_E)), first_E] = 1.0
-    difference_EN[np.arange(len(preference_E)), second_E] = -1.0
-    prior_NN = np.eye(members) / PRIOR_SD**2
-
     theta_N = np.zeros(members)
     while True:
-        expected_E = expit(difference_EN @ theta_N)
-        gradient_N = difference_EN.T @ (expected_E - preference_E) + prior_NN @ theta_N
-        hessian_NN = (difference_EN.T * (expected_E * (1 - expected_E))) @ difference_EN + prior_NN
+        expected_E = expit(theta_N[first_E] - theta_N[second_E])
+        excess_E = expected_E - preference_E
+        pull_N = np.bincount(first_E, excess_E, members) - np.bincount(second_E, excess_E, members)
+        gradient_N = pull_N + theta_N / PRIOR_SD**2
+        weight_E = expected_E * (1 - expected_E)
+        weight_NN = coo_array((weight_E, (first_E, second_E)), shape=(members, members)).toarray()
+        weight_NN += weight_NN.T
+        hessian_NN = np.diag(weight_NN.sum(axis=1) + 1 / PRIOR_SD**2) - weight_NN
         step_N = -np.linalg.solve(hessian_NN, gradient_N)
-        change = float(np.abs(difference_EN @ step_N).max(initial=0.0))
+        change = float(np.abs(step_N[first_E] - step_N[second_E]).max(initial=0.0))
         theta_N = theta_N + step_N * (np.log1p(change) / change if change else 1.0)
         if np.abs(step_N).max(initial=0.0) <= STEP:
             break

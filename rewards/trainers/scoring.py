@@ -171,8 +171,9 @@ class Scorer:
             _log.warning(text, self.name, self.deadline, len(groups), FIRST_CALLS)
             return [_abstaining(group, "timeout") for group in groups]
         if late := _late(answers):
-            text = 'reward "%s": %d completions got no answer in time, and abstain after %.1f s: raise the deadline'
-            _log.warning(text, self.name, late, time.monotonic() - begins)
+            mend = "see whether the judge's server answers" if self.deadline is None else "raise the deadline"
+            text = 'reward "%s": %d completions got no answer in time, and abstain after %.1f s: %s'
+            _log.warning(text, self.name, late, time.monotonic() - begins, mend)
         self._warn_where_mute(answers)
         for layer in layers_of(self.reward)[1] if probe and not _silent(answers) else ():
             with answered_by(begins + (1 - SPARE) * (self.deadline or math.inf)):

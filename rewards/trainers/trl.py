@@ -218,6 +218,7 @@ class TrlReward(_Trl):
 
     def __call__(
         self,
+        /,
         prompts: Sequence[Any],
         completions: Sequence[Any],
         completion_ids: Any = None,
@@ -271,6 +272,7 @@ class AsyncTrlReward(_Trl):
 
     async def __call__(
         self,
+        /,
         prompts: Sequence[Any],
         completions: Sequence[Any],
         completion_ids: Any = None,

@@ -245,7 +245,11 @@ def test_earlier_files_are_not_touched_unless_told_so(run: Run, engine: KnownEng
         (("filter", "r.jsonl", "--plot", "e.txt"), "e.txt is no picture"),
         (("filter", "away.jsonl"), "cannot read away.jsonl"),
         (("filter", "bad.jsonl"), '"score_a" is 9, not a whole number from 1 to 5'),
-        (("validate", "r.jsonl"), r"cannot read r\.dropped\.jsonl"),
+        (
+            ("validate", "r.jsonl"),
+            r"r\.dropped\.jsonl is missing, which `adjudge evolve filter` writes .* by --dropped",
+        ),
+        (("validate", "none.jsonl"), r"cannot read none\.jsonl"),
     ],
 )
 def test_mistakes_are_found_before_a_model_is_opened(

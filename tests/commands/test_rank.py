@@ -45,6 +45,16 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return lambda *arguments: CliRunner().invoke(app, ["rank", *arguments])
 
 
+@pytest.mark.parametrize("rows", [[GROUPS[2]], [{"prompt": "p", "response": "r"}] * 2])
+def test_a_file_of_nothing_to_compare_is_refused_before_the_model_is_opened(
+    run: Run, tmp_path: Path, rows: list[dict[str, Any]]
+) -> None:
+    write_lines(tmp_path / "alone.jsonl", *rows)
+    error = run("alone.jsonl", "--model", str(tmp_path / "none")).exception
+    assert str(error).startswith("alone.jsonl: no prompt that was read has two different texts to compare: give one")
+    assert not Path("alone.ranks.jsonl").exists()
+
+
 def test_rank_writes_a_line_for_each_group_and_a_table(run: Run) -> None:
     result = run("g.jsonl", *SHORT)
     assert result.exit_code == 0, result.output

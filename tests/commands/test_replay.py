@@ -182,6 +182,19 @@ def test_of_several_runs_the_latest_counts_unless_another_is_named(run: Run) -> 
     assert "has no run 3, of 2" in mistake(run("replay", "v.jsonl", "--run", "3"))
 
 
+def test_runs_are_listed_without_their_rows_being_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    done(run(*RUNS["items"], "-o", "v.jsonl", *TINY))
+    read: list[str] = []
+    content = Journal.content
+
+    def counted(self: Journal, name: str) -> bytes:
+        read.append(name)
+        return content(self, name)
+
+    monkeypatch.setattr(Journal, "content", counted)
+    assert " 3 " in done(run("replay", "v.jsonl", "--list")).stdout and len(read) == 1
+
+
 def test_a_run_that_was_stopped_gives_what_it_has_and_says_what_it_has_not(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

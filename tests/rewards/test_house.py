@@ -93,8 +93,10 @@ def house(smollm2: str) -> Engine:
 
 def test_how_lines_are_broken_does_not_count_to_the_bit(house: Engine) -> None:
     row = json.loads(PAIRS.read_text().splitlines()[0])
-    story = " ".join(row["story_b"].split())
-    set_otherwise = [story, row["story_b"], END.sub("\n\n", story), f"  {story}\n", story.replace(" ", "\u00a0")]
+    own = "\n\n".join(row["story_b"].split("\n\n")[:2])
+    story = " ".join(own.split())
+    assert "\n" in own
+    set_otherwise = [story, own, END.sub("\n\n", story), f"  {story}\n", story.replace(" ", "\u00a0")]
     scores = {
         one.score for one in PointwiseJudge(house, ASPECTS).judge(Item(row["prompt"], text) for text in set_otherwise)
     }

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -48,6 +49,20 @@ def test_all_that_a_journal_holds_comes_in_the_order_in_which_it_was_written(tmp
         for key in ("b", "a", "c", "b"):
             journal.put(key, f'"{key}"'.encode())
         assert list(journal.items()) == [("b", b'"b"'), ("a", b'"a"'), ("c", b'"c"')]
+
+
+def test_all_that_a_journal_holds_is_not_in_memory_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "AT_ONCE", 8)
+    with Journal(tmp_path / "j") as journal:
+        for place in range(41):
+            journal.put(str(place), b"x" * 100_000)
+        tracemalloc.start()
+        for place, (key, verdict) in enumerate(journal.items()):
+            assert (key, len(verdict)) == (str(place), 100_000)
+            journal.put(f"after {place}", b"what is put meanwhile does not come, or there would be no end")
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert place == 40 and peak < 3 * 8 * 100_000
 
 
 def test_a_journal_that_was_closed_is_not_called_damaged(tmp_path: Path) -> None:

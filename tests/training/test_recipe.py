@@ -73,6 +73,12 @@ def test_a_recipe_that_says_nothing_of_guards_has_the_standard_ones(tmp_path: Pa
         (WHOLE + "[optimiser]\nepsilan = 1", r'\[optimiser\] has no field "epsilan": did you mean "epsilon"\?'),
         (WHOLE + 'mention = ["a"]', r'\[reward.parts.ends\] has no field "mention": did you mean "mentions"\?'),
         (WHOLE + "[optimizer]\nlr = 1", r'a recipe of this kind has no field "optimizer": did you mean "optimiser"\?'),
+        (WHOLE.replace('"out"', '""'), r'^recipe.toml: output is "": name a file or folder'),
+        (WHOLE + '[guards]\ncanaries = ""', r'^recipe.toml: \[guards\] canaries is "": name a file or folder'),
+        (
+            WHOLE + '[reward.parts.x]\nkind = "judge"\njudge = "pointwise"\nengine.adapter = ""',
+            r'^recipe.toml: \[reward.parts.x.engine\] adapter is "": name a file or folder',
+        ),
         (WHOLE + "[optimiser]\nlr = -1", r"\[optimiser\] lr: expected float > 0"),
         (WHOLE + "[generation]\ngroup = 1", r"\[generation\] group: expected int >= 2"),
         (WHOLE + "[generation]\ngroup = 1000000000000", r"\[generation\] group: expected int <= 65536"),

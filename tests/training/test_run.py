@@ -23,6 +23,7 @@ from adjudge.training.grpo.grpo import train_grpo
 from adjudge.training.metrics import read_metrics
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft import train_sft
+from tests.jsonl import write_lines
 from tests.training.evaluator.rated import direct_recipe
 from tests.training.runs import KillAfter, Killed, Vowels, recipe_in, tiny_recipe
 
@@ -66,6 +67,40 @@ def test_a_mistake_forgets_no_earlier_run_and_leaves_none_of_its_own(
     with pytest.raises(AdjudgeError, match=message):
         train_grpo(tiny_recipe(tmp_path, **tables), reward=Vowels(), overwrite=True)
     assert folder.metrics.read_bytes() == before and (folder.policy / "model.safetensors").is_file()
+
+
+def nested(levels: int) -> Any:
+    """A number in lists and tables in turn, so many of them in each other."""
+    value: Any = 1
+    for level in range(levels):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"x": 2**64}, '"x" is 18446744073709551616, of more than 64 bits: write it as a text'),
+        ({"x": {"a": [2**64]}}, '"x" is 18446744073709551616, of more than 64 bits: write it as a text'),
+        ({"x": nested(33)}, '"x" is nested more than 32 deep: make it flatter, or write it as a text'),
+        ({"x": nested(400)}, '"x" is nested more than 32 deep: make it flatter, or write it as a text'),
+        ({"a\0b": 1}, r'the name of column "a\\u0000b" holds a NUL: rename it'),
+        ({"x": [{"a\0b": 1}]}, r'"x" has the name "a\\u0000b", which holds a NUL: rename it'),
+    ],
+)
+def test_a_column_that_no_table_of_the_trainer_holds_is_refused(
+    tmp_path: Path, columns: dict[str, Any], message: str
+) -> None:
+    write_lines(tmp_path / "rows.jsonl", {"prompt": "a"}, {"prompt": "b", **columns})
+    recipe = tiny_recipe(tmp_path, data={"prompts": [], "train": "rows.jsonl"})
+    with pytest.raises(AdjudgeError, match=f"line 2 of rows.jsonl: {message}"):
+        train_grpo(recipe, reward=Vowels())
+
+
+def test_columns_as_deep_as_may_be_and_one_called_self_train_a_policy(tmp_path: Path) -> None:
+    write_lines(tmp_path / "rows.jsonl", *({"prompt": prompt, "x": nested(32), "self": "I"} for prompt in "ab"))
+    data, reward = {"prompts": [], "train": "rows.jsonl"}, {"journal": True}
+    assert train_grpo(tiny_recipe(tmp_path, data=data, reward=reward, optimiser={"steps": 1})).step == 1
 
 
 @pytest.mark.parametrize(

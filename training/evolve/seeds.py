@@ -15,7 +15,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.judges.aspects import Aspect
-from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.rows import Row, as_json, number_of
 from adjudge.training.evaluator.targets import nearest
 from adjudge.training.evolve.rationale import Rationale, Scored, score_of
 from adjudge.training.stages import grouped, read_stage
@@ -163,10 +163,11 @@ def _rated(row: Row, number: int, raters: Raters) -> Rated:
 
 
 def _scores(value: Any, place: str, name: str, raters: Raters) -> tuple[int, ...]:
-    values = value if isinstance(value, list) else [value]
-    for one in values:
-        if isinstance(one, bool) or not isinstance(one, int | float) or not 1 <= one <= 5:
-            raise AdjudgeError(f'{place}: "{name}" is {str(one)[:40]}, not a number from 1 to 5')
+    values = []
+    for one in value if isinstance(value, list) else [value]:
+        if (score := number_of(one)) is None or not 1 <= score <= 5:
+            raise AdjudgeError(f'{place}: "{name}" is {as_json(one)}, not a number from 1 to 5')
+        values.append(score)
     if not values:
         return ()
     if raters == "each":

@@ -13,7 +13,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.imported import is_own, source_of
 from adjudge.rewards.judges.kinds import FILES
-from adjudge.rewards.records.rows import Row
+from adjudge.rewards.records.rows import Row, as_json
 from adjudge.rewards.reward import Reward
 from adjudge.training.grpo.judges import Paying
 from adjudge.training.grpo.recipe import GrpoRecipe, batch_of
@@ -24,6 +24,9 @@ from adjudge.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback
+
+DEEPEST = 32
+"""Lists and tables in each other that a column may hold: the trainer's tables fail at some fifty."""
 
 
 def train_grpo(
@@ -45,10 +48,10 @@ def train_grpo(
     possible, and at the end of a run in which no completion got a reward (Unrewarded).
     """
     prompts = read_prompts(recipe.data)
+    _check_written((*prompts.train, *prompts.held_out))
     record = _record(recipe, prompts)
     if recipe.reward.journal:
         check_columns(prompts)
-    _check_written((*prompts.train, *prompts.held_out))
     paying = Paying(recipe, reward, prompts, RunFolder(Path(recipe.output)))
     state = processes()
     batch = batch_of(recipe, state.num_processes)
@@ -91,8 +94,23 @@ def _check_written(rows: Sequence[Row]) -> None:
         if not (prompt if isinstance(prompt, str) else prompt[-1]["content"]):
             raise AdjudgeError(f"{row.place}: the prompt is empty: write one, or leave the row out")
         for name, value in row.columns.items():
-            if isinstance(value, int) and not -(2**63) <= value < 2**63:
-                raise AdjudgeError(f'{row.place}: "{name}" is {value}, of more than 64 bits: write it as a text')
+            if "\0" in name:
+                raise AdjudgeError(f"{row.place}: the name of column {as_json(name)} holds a NUL: rename it")
+            _check_value(value, f'{row.place}: "{name}"', DEEPEST)
+
+
+def _check_value(value: Any, place: str, levels: int) -> None:
+    """Refuse what the trainer's tables cannot hold."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise AdjudgeError(f"{place} is {value}, of more than 64 bits: write it as a text")
+    inner = value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
+    if inner and not levels:
+        raise AdjudgeError(f"{place} is nested more than {DEEPEST} deep: make it flatter, or write it as a text")
+    for name in value if isinstance(value, dict) else ():
+        if "\0" in name:
+            raise AdjudgeError(f"{place} has the name {as_json(name)}, which holds a NUL: rename it")
+    for one in inner:
+        _check_value(one, place, levels - 1)
 
 
 def _check_extras(recipe: GrpoRecipe, *, gpu: bool) -> None:

@@ -19,7 +19,7 @@ from adjudge.training.terminal import open_console
 
 EXPECTED = ("a", "b", "tie")
 SHOWN = 40
-"""Rows of the table on a terminal; all are in the output and the report."""
+"""Rows of the table on a terminal; all are in the output."""
 
 
 def intentions(rows: Sequence[Row]) -> list[tuple[Literal["a", "b", "tie"] | None, str | None]]:

@@ -332,6 +332,15 @@ def test_json_of_a_list_of_entries_or_of_one_row_is_read_and_can_be_written_agai
     assert (row.item.response, row.overall) == ("a \ufffd", 4)
 
 
+def test_a_list_of_json_is_read_and_refused_as_by_the_other_commands(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps([{"prompt": "p", "response": "a", "scores": 4}]), encoding="utf-16")
+    assert [row.item.response for row in load([path]).rows] == ["a"]
+    path.write_text('[{"prompt": "p",\n"response" "a"}]')
+    with pytest.raises(AdjudgeError, match=r"^line 2 of r\.json is not JSON"):
+        load([path])
+
+
 def test_parquet_is_read_as_the_same_rows(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet

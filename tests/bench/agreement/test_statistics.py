@@ -221,9 +221,22 @@ def test_what_does_not_vary_and_is_no_share_has_no_interval_whatever_its_value(v
         assert found.interval is None and "all draws are alike" in str(found.why)
 
 
-def test_kendall_of_very_many_prompts_has_no_interval_and_no_square_of_memory(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("most", ["MOST_CLUSTERS", "MOST_KINDS"])
+def test_kendall_of_very_many_has_no_interval_and_no_square_of_memory_or_time(
+    monkeypatch: pytest.MonkeyPatch, most: str
+):
     judge, human, _ = rated()
     whole = agreement.kendall(judge, human, range(len(judge)), FEW)
-    monkeypatch.setattr(agreement, "MOST_CLUSTERS", len(judge) - 1)
+    monkeypatch.setattr(agreement, most, 80)
+    monkeypatch.delattr(agreement, "_concordance")
     found = agreement.kendall(judge, human, range(len(judge)), FEW)
-    assert found.value == pytest.approx(whole.value) and found.interval is None and "no interval" in str(found.why)
+    assert found.value == pytest.approx(whole.value) and found.interval is None and "at most 80" in str(found.why)
+
+
+def test_kendall_looks_at_rows_that_are_alike_as_one(monkeypatch: pytest.MonkeyPatch):
+    human = np.random.default_rng(4).integers(1, 6, (2, 3000)).astype(float)
+    looked_at, sign = [], np.sign
+    monkeypatch.setattr(np, "sign", lambda cells: looked_at.append(np.size(cells)) or sign(cells))
+    found = agreement.kendall(*human, [row % 40 for row in range(3000)], FEW)
+    assert found.value == pytest.approx(stats.kendalltau(*human).statistic) and found.interval is not None
+    assert sum(looked_at) <= 2 * 25**2

@@ -66,8 +66,8 @@ def test_all_are_compared_with_the_model_they_share_or_the_one_that_is_named(tmp
     assert base_of([one, other], "dummy:tiny-llama").model == "dummy:tiny-llama"
     with pytest.raises(AdjudgeError, match="were trained from first and second: name what to compare"):
         base_of([one, other], None)
-    with pytest.raises(AdjudgeError, match="do not say what they were trained from"):
-        base_of([policy_of("dummy:tiny-llama")], None)
+    with pytest.raises(AdjudgeError, match=r"do not say what they were trained from \(out/run: no folder here\): name"):
+        base_of([policy_of(str(tmp_path)), policy_of("out/run")], None)
 
 
 def test_policies_are_asked_as_in_training_unless_that_differs_or_the_user_says_otherwise(tmp_path: Path) -> None:

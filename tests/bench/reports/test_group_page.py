@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import msgspec
 import pytest
 
+from adjudge.bench.reports import page as page_module
 from adjudge.bench.reports.group_page import members_of, render_groups
 from adjudge.bench.reports.groups import GroupRow, group_lines, summarise_groups
 from adjudge.bench.reports.run_cost import RunCost
@@ -67,3 +69,31 @@ def test_the_lines_count_pairs_abstentions_and_work() -> None:
     lines = group_lines(summarise_groups([row()], RunCost("tiny", 1.0, 10, 20)))
     assert lines[:2] == ["tiny: 1 group, 4 pairs", "abstained on 1 of 4: 1 low_mass"]
     assert lines[-2:] == ["computed 10 of 20 tokens asked for (1 in 2.0)", "1.0 s, 4.00 pairs/s"]
+
+
+class Counted(tuple[Outcome, ...]):
+    """Outcomes that count how often they are gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[Outcome]:
+        self.times += 1
+        return super().__iter__()
+
+
+def test_the_outcomes_of_a_group_are_gone_through_once_for_all_of_its_members() -> None:
+    counted = msgspec.structs.replace(row().verdict, outcomes=Counted(row().verdict.outcomes))
+    assert members_of(GroupRow(row().group, counted)) == members_of(row())
+    assert isinstance(counted.outcomes, Counted) and counted.outcomes.times == 1
+
+
+def test_of_many_groups_the_first_are_drawn_and_the_page_says_how_many_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "DRAWN", 3)
+    said = "The first 3 are shown one by one, the output has the 2 others."
+    found, whole = (
+        page([row(f"group {place}") for place in range(5)]),
+        page([row(f"group {place}") for place in range(3)]),
+    )
+    assert len(found.all("article")) == len(whole.all("article")) == 3
+    assert said in found.source and "are shown one by one" not in whole.source
+    assert len({link["href"] for link in found.all("a")} - {f"#{one['id']}" for one in found.all("article")}) == 0

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
+import pytest
 
+from adjudge.bench.reports import page as page_module
 from adjudge.bench.reports.item_page import bins_of, lines_of, render_items, scale_of
 from adjudge.bench.reports.items import ItemRow, summarise_items
 from adjudge.bench.reports.run_cost import RunCost
@@ -87,3 +90,37 @@ def test_no_items_and_no_scores_make_a_page_too() -> None:
     assert "0 of 0" in page([]).source
     silent = page([row(score=None)])
     assert "and none has a score" in silent.source and not silent.all("circle", "dot")
+
+
+class Asked(dict[str, Part]):
+    """A breakdown that counts how often it is asked for a part."""
+
+    times = 0
+
+    def get(self, name: str, default: Any = None) -> Any:
+        Asked.times += 1
+        return super().get(name, default)
+
+
+def test_parts_that_only_one_item_has_are_not_looked_for_in_all_of_them() -> None:
+    own = [{f"criterion {place}": Part(3.0, 1.0, mass=0.9), "style": Part(place, mass=0.9)} for place in range(20)]
+    rows = [
+        ItemRow(one.item, msgspec.structs.replace(one.verdict, breakdown=Asked(parts)))
+        for one, parts in zip([row()] * len(own), own, strict=True)
+    ]
+    found = page(rows)
+    assert [title["class"] for title in found.all("svg", "cloud")] == ["strip cloud"]
+    assert "20 further parts, of single texts" in found.source
+    assert Asked.times <= 2 * len(rows)
+
+
+def test_of_many_items_the_first_are_drawn_and_the_page_says_how_many_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "DRAWN", 3)
+    said = "The first 3 are shown one by one, the output has the 2 others."
+    found, whole = (
+        page([row(f"item {place}") for place in range(5)]),
+        page([row(f"item {place}") for place in range(3)]),
+    )
+    assert len(found.all("article")) == len(whole.all("article")) == 3
+    assert said in found.source and "are shown one by one" not in whole.source
+    assert len({link["href"] for link in found.all("a")} - {f"#{one['id']}" for one in found.all("article")}) == 0

@@ -15,6 +15,7 @@ from rich.text import Text
 from scipy.stats import binomtest
 
 from adjudge.bench.agreement.resampling import wilson
+from adjudge.bench.reports import page as page_module
 from adjudge.bench.reports.page import write_page
 from adjudge.bench.reports.pair_summary import PairRow, RunSummary, agreement, by_order, summarise, worth
 from adjudge.bench.reports.pairs import pair_table, render, summary_lines
@@ -354,3 +355,15 @@ def test_a_report_of_26_pairs_stays_small() -> None:
     story = "word " * 300
     rows = [msgspec.structs.replace(row(f"pair-{n}"), pair=Pair(id=f"pair-{n}", a=story, b=story)) for n in range(26)]
     assert len(page(rows).source.encode()) < 600_000
+
+
+def test_of_many_pairs_the_first_are_drawn_and_the_page_says_how_many_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "DRAWN", 3)
+    said = "The first 3 are shown one by one, the output has the 2 others."
+    found, whole = (
+        page([row(f"pair {place}") for place in range(5)]),
+        page([row(f"pair {place}") for place in range(3)]),
+    )
+    assert len(found.all("article")) == len(whole.all("article")) == 3
+    assert said in found.source and "are shown one by one" not in whole.source
+    assert len({link["href"] for link in found.all("a")} - {f"#{one['id']}" for one in found.all("article")}) == 0

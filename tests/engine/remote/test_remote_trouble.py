@@ -180,6 +180,28 @@ def test_a_place_with_fewer_alternatives_than_were_asked_for_is_not_read(open_re
         assert bool(text.prompt_logprobs) == read
 
 
+def test_alternatives_that_vllm_lost_to_a_score_beside_the_text_are_asked_for_again(open_remote: Open) -> None:
+    def written(top: dict[str, float]) -> Answer:
+        listed = {"token_logprobs": [-1.83], "top_logprobs": [top]}
+        choice = {"text": "a", "finish_reason": "length", "token_ids": [97], "logprobs": listed}
+        return says(200, {"choices": [choice]})
+
+    lost = written({"token_id:97": -1.83, "token_id:0": -9999.0})
+    for count, top in ((1, {97: -1.83}), (2, {97: -1.83, 98: -2.0}), (3, {97: -1.83, 98: -2.0, 99: -2.5})):
+        whole = written({f"token_id:{token}": value for token, value in top.items()})
+        remote, server = open_remote("vllm", lost, whole, retries=1)
+        [text] = remote.generate(["a"], logprobs=count)
+        assert (text.logprobs, len(server.bodies)) == ((TokenLogprob(97, -1.83, tuple(top.items())),), 2)
+
+
+def test_a_text_may_have_fewer_alternatives_where_no_other_token_is_possible(open_remote: Open) -> None:
+    listed = {"token_logprobs": [0.0], "top_logprobs": [{"token_id:97": 0.0, "token_id:98": -9999.0}]}
+    choice = {"text": "a", "finish_reason": "length", "token_ids": [97], "logprobs": listed}
+    remote, _ = open_remote("vllm", says(200, {"choices": [choice]}))
+    [text] = remote.generate(["a"], logprobs=2)
+    assert text.logprobs == (TokenLogprob(97, 0.0, ((97, 0.0), (98, -math.inf))),)
+
+
 def test_a_prompts_token_may_have_no_number_or_be_impossible(open_remote: Open) -> None:
     places = [None, *({str(token): {"logprob": value}} for token, value in ((98, None), (99, -9999.0)))]
     choice = {"text": "a", "finish_reason": "length", "token_ids": [97], "prompt_logprobs": places}

@@ -397,7 +397,10 @@ def test_calls_may_overlap() -> None:
             {"stop_on": ("lenght",)},
             'stop_on names "lenght": choose from length, canary, degenerate, injection, collapse',
         ),
-        ({"guards": [], "stop_on": ("length",)}, "choose from no guards"),
+        (
+            {"guards": [], "stop_on": ("length",)},
+            'stop_on names "length": no guard is in use: add one, or stop on none',
+        ),
         ({"stop_on": "canary"}, "stop_on is 'canary': give a list of guards' names"),
         ({"every": 0}, "every is 0: give at least 1"),
     ],

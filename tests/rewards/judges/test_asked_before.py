@@ -75,6 +75,7 @@ def test_analyses_are_not_written_again(scripted: ScriptedEngine, tiny: Engine, 
         verdicts = PointwiseJudge(scripted, [STYLE, WIT], journal=journal, **how).judge(ITEMS)
         assert len(scripted.asked) == 12
         assert verdicts == PointwiseJudge(ScriptedEngine(tiny, thought), [STYLE, WIT], **how).judge(ITEMS)
+        assert [list(verdict.analysis or ()) for verdict in verdicts] == [["style", "wit"]] * 3  # as asked
         for other in ({"n": 3}, {"seed": 1}, {"sampling": Sampling(max_tokens=8, temperature=0.7)}, {"min_mass": 0.5}):
             asked = len(scripted.asked)
             PointwiseJudge(scripted, [STYLE], journal=journal, **{**how, **other}).judge(ITEMS)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from itertools import combinations
 
 import numpy as np
@@ -182,3 +183,14 @@ def test_pairs_and_preferences_that_are_none_are_refused(preferences: Preference
     for rank in (bradley_terry, borda):
         with pytest.raises(AdjudgeError, match=message):
             rank(2, preferences)
+
+
+def test_no_matrix_of_comparisons_by_members_is_made() -> None:
+    members = 200
+    preferences = {pair: 0.5 + 0.4 * math.sin(sum(pair)) for pair in combinations(range(members), 2)}
+    bradley_terry(members, preferences)  # what is loaded at the first call is not counted
+    tracemalloc.start()
+    bradley_terry(members, preferences)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * len(preferences) * members / 4

@@ -1,6 +1,7 @@
 """verl's reward loop and OpenRLHF's rollouts themselves, on rewards from here; skipped where they are not installed.
 
-    pip install --no-deps verl openrlhf; pip install aiohttp tensordict hydra-core omegaconf codetiming torchdata
+    pip install --no-deps verl openrlhf
+    pip install aiohttp tensordict hydra-core omegaconf codetiming torchdata orjson pylatexenc
     pytest tests/rewards/trainers/test_real_trainers.py
 
 on a CPU, in an environment of their own (with this project in it): their dependencies are GPU builds of torch and vLLM.
@@ -48,7 +49,7 @@ def reward_file(folder: Path, trainer: str, made: str) -> Path:
 
 
 def test_verls_reward_loop_scores_whole_groups_of_single_samples(tmp_path: Path, tokenizer: Any) -> None:
-    reward_loop = pytest.importorskip("verl.experimental.reward_loop.reward_manager", reason="needs verl")
+    reward_loop = pytest.importorskip("verl.experimental.reward_loop.reward_manager")
     from omegaconf import OmegaConf
     from verl import DataProto
     from verl.trainer.ppo.reward import get_custom_reward_fn
@@ -89,7 +90,7 @@ def test_verls_reward_loop_scores_whole_groups_of_single_samples(tmp_path: Path,
 
 
 def test_openrlhfs_rollouts_score_whole_groups_of_single_samples(tmp_path: Path, tokenizer: Any) -> None:
-    agent = pytest.importorskip("openrlhf.utils.agent", reason="needs openrlhf")
+    agent = pytest.importorskip("openrlhf.utils.agent")
     path = reward_file(tmp_path, "openrlhf", 'reward_func = for_openrlhf(Relative(), 3, ends=["<|im_end|>"])')
 
     class Policy:

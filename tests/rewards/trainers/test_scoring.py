@@ -180,7 +180,7 @@ def test_a_judge_that_is_long_in_opening_costs_no_call_more_than_its_deadline() 
             reward.go.set()
 
 
-def test_a_server_that_dies_later_ends_a_run_that_nobody_told_to_live_with_it() -> None:
+def test_a_server_that_dies_later_ends_a_run_that_nobody_told_to_live_with_it(caplog: pytest.LogCaptureFixture) -> None:
     class Dying(Reward):
         def __init__(self, *left: str | None) -> None:
             self.left = left
@@ -191,8 +191,11 @@ def test_a_server_that_dies_later_ends_a_run_that_nobody_told_to_live_with_it() 
     dead, partly = Dying("timeout", "timeout"), Dying("timeout", None)
     with pytest.raises(AdjudgeError, match="no longer answers .* mend what the log says and resume, or let it abstain"):
         Scorer(dead).score(GROUPS)
+    assert "4 completions got no answer" in caplog.text and "see whether the judge's server answers" in caplog.text
+    assert "deadline" not in caplog.text
     for scorer in (Scorer(partly), Scorer(dead, deadline=60), Scorer(dead, on_failure="abstain")):
         assert [reward.abstained[0] for reward in scorer.score(GROUPS).rewards] == ["timeout"] * 2
+    assert caplog.text.count("raise the deadline") == 1
     assert Scorer(dead).score([]).rewards == []
     watched = Scorer(Guarded(dead, [seen := Seen()]))
     with pytest.raises(AdjudgeError, match="no longer answers"):

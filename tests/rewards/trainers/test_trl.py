@@ -79,6 +79,15 @@ def test_the_reference_and_other_columns_reach_the_reward() -> None:
     assert reward.asked == [Group("Tell.", ["A", "B"], "Once.", columns={"story": "Once.", "rubric": "r"})]
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_column_may_be_called_self(asynchronous: bool) -> None:
+    reward, columns = Relative(), {"self": ["I", "I"]}
+    given = for_trl(reward, asynchronous=asynchronous)(["Tell."] * 2, ["A", "B"], **columns)
+    _ = asyncio.run(given) if asynchronous else given
+    reward(["Tell."] * 2, ["A", "B"], **columns)
+    assert [group.columns for group in reward.asked] == [{"self": "I"}] * 2
+
+
 @pytest.mark.parametrize("columns", [None, ("env_reward",)])
 @pytest.mark.parametrize("prompts", [["p", "p", "q", "q"], ["p", "q", "p", "q"]])
 @pytest.mark.parametrize("asynchronous", [False, True])

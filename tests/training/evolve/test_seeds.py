@@ -90,8 +90,9 @@ def test_hannas_ratings_and_plain_scores_are_read(tmp_path: Path) -> None:
         ("x", {"wit": (2,), "plot": (2,)}),
         ("3", {"wit": (3,)}),
     ]
-    path = write_lines(path, {"id": 1, "prompt": "p", "story": "s", "ratings": {"Wit": [5, 4, 4]}})
-    assert read_stories(path, "each")[0].scores == {"wit": (5, 4, 4)}
+    for scores in ([5, 4, 4], ["5", 4.0, " 4"]):
+        path = write_lines(path, {"id": 1, "prompt": "p", "story": "s", "ratings": {"Wit": scores}})
+        assert read_stories(path, "each")[0].scores == {"wit": (5, 4, 4)}
 
 
 @pytest.mark.parametrize(
@@ -99,9 +100,10 @@ def test_hannas_ratings_and_plain_scores_are_read(tmp_path: Path) -> None:
     [
         ({"scores": {"wit": 6}}, 'line 1 .*"scores wit" is 6, not a number from 1 to 5'),
         ({"scores": {"wit": [3, 0]}}, "is 0, not a number"),
-        ({"scores": {"wit": "3"}}, "is 3, not a number"),
-        ({"scores": {"wit": True}}, "is True, not a number"),
-        ({"scores": {"wit": float("nan")}}, "is nan, not a number"),
+        ({"scores": {"wit": "three"}}, 'is "three", not a number'),
+        ({"scores": {"wit": "6"}}, 'is "6", not a number'),
+        ({"scores": {"wit": True}}, "is true, not a number"),
+        ({"scores": {"wit": float("nan")}}, "is NaN, not a number"),
         ({"scores": {}}, "no object from aspects"),
         ({"scores": [1]}, "no object from aspects"),
         ({}, "no object from aspects"),
