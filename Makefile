@@ -5,7 +5,8 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+# Without setuptools' warning that folders here have names as packages do.
+PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 CANDIDATES := $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11
 DEMO := out/demo
 
