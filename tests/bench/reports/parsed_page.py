@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html.parser import HTMLParser
+from typing import TypeVar
+
+import pytest
+
+from adjudge.bench.reports import page
+
+Row = TypeVar("Row")
 
 HOSTILE = (
     "A lull.</bdi></div></details></article><script>alert(1)</script><style>*{display:none}</style>"
@@ -38,3 +46,14 @@ class Page(HTMLParser):
 
     def all(self, tag: str, kind: str | None = None) -> list[dict[str, str]]:
         return [found for name, found in self.tags if name == tag and kind in (None, *found.get("class", "").split())]
+
+
+def check_first_rows(rendered: Callable[[list[Row]], Page], rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five rows the first three are drawn, nothing leads to the others, and the page says that there are two."""
+    monkeypatch.setattr(page, "DRAWN", 3)
+    found, whole = rendered(rows), rendered(rows[:3])
+    drawn = {f"#{article['id']}" for article in found.all("article")}
+    assert len(drawn) == len(whole.all("article")) == 3
+    assert {link["href"] for link in found.all("a")} <= drawn
+    assert "The first 3 are shown one by one, the output has the 2 others." in found.source
+    assert "are shown one by one" not in whole.source

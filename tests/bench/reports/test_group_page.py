@@ -6,12 +6,11 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from adjudge.bench.reports import page as page_module
 from adjudge.bench.reports.group_page import members_of, render_groups
 from adjudge.bench.reports.groups import GroupRow, group_lines, summarise_groups
 from adjudge.bench.reports.run_cost import RunCost
 from adjudge.rewards.records.group import Group, GroupVerdict, Outcome
-from tests.bench.reports.parsed_page import HOSTILE, Page
+from tests.bench.reports.parsed_page import HOSTILE, Page, check_first_rows
 
 
 def row(words: str = "calm") -> GroupRow:
@@ -88,12 +87,4 @@ def test_the_outcomes_of_a_group_are_gone_through_once_for_all_of_its_members() 
 
 
 def test_of_many_groups_the_first_are_drawn_and_the_page_says_how_many_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_module, "DRAWN", 3)
-    said = "The first 3 are shown one by one, the output has the 2 others."
-    found, whole = (
-        page([row(f"group {place}") for place in range(5)]),
-        page([row(f"group {place}") for place in range(3)]),
-    )
-    assert len(found.all("article")) == len(whole.all("article")) == 3
-    assert said in found.source and "are shown one by one" not in whole.source
-    assert len({link["href"] for link in found.all("a")} - {f"#{one['id']}" for one in found.all("article")}) == 0
+    check_first_rows(page, [row(f"group {place}") for place in range(5)], monkeypatch)

@@ -15,7 +15,6 @@ from rich.text import Text
 from scipy.stats import binomtest
 
 from adjudge.bench.agreement.resampling import wilson
-from adjudge.bench.reports import page as page_module
 from adjudge.bench.reports.page import write_page
 from adjudge.bench.reports.pair_summary import PairRow, RunSummary, agreement, by_order, summarise, worth
 from adjudge.bench.reports.pairs import pair_table, render, summary_lines
@@ -26,7 +25,7 @@ from adjudge.rewards.judges.aspects import HANNA
 from adjudge.rewards.judges.preference import debiased, sigmoid
 from adjudge.rewards.records.verdict import AspectVerdict, Pair, PairVerdict
 from adjudge.rewards.visible import visible
-from tests.bench.reports.parsed_page import HOSTILE, Page
+from tests.bench.reports.parsed_page import HOSTILE, Page, check_first_rows
 
 Expected = Literal["a", "b", "tie"] | None
 LABELS = ("1", "2", "3", "4", "5")
@@ -358,12 +357,4 @@ def test_a_report_of_26_pairs_stays_small() -> None:
 
 
 def test_of_many_pairs_the_first_are_drawn_and_the_page_says_how_many_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_module, "DRAWN", 3)
-    said = "The first 3 are shown one by one, the output has the 2 others."
-    found, whole = (
-        page([row(f"pair {place}") for place in range(5)]),
-        page([row(f"pair {place}") for place in range(3)]),
-    )
-    assert len(found.all("article")) == len(whole.all("article")) == 3
-    assert said in found.source and "are shown one by one" not in whole.source
-    assert len({link["href"] for link in found.all("a")} - {f"#{one['id']}" for one in found.all("article")}) == 0
+    check_first_rows(page, [row(f"pair {place}") for place in range(5)], monkeypatch)
