@@ -8,7 +8,7 @@ import io
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from adjudge.engine.models.cache_folder import Manifest, Status, build
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.models.loading import require_all_weights
 from adjudge.engine.models.quiet import quiet
+
+if TYPE_CHECKING:
+    from gguf import GGUFReader
 
 CONVERTER = 2
 """Raise this when the same file begins to convert to other weights or another tokenizer."""
@@ -79,16 +82,19 @@ def convert(path: Path, folder: Path, name: str, sha256: str, licence: str | Non
 
 def _convert(path: Path, folder: Path) -> None:
     import torch
+    from gguf import GGUFReader
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     where: dict[str, Any] = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     config = AutoConfig.from_pretrained(**where)  # given to the next call, which would read the file's header twice
-    _scale_rope(path, config)
+    file = GGUFReader(path)
+    _scale_rope(path, file, config)
     options: dict[str, Any] = {"quantization_config": GgufConfig(dequantize=True), "output_loading_info": True}
     loaded: Any = AutoModelForCausalLM.from_pretrained(**where, config=config, dtype=torch.float32, **options)
     model, info = loaded
     require_all_weights(str(path), info)
     tokenizer = AutoTokenizer.from_pretrained(**where)
+    _name_signs(file, tokenizer)
     # What was loaded is an ordinary dense model; without this it is saved as a quantised one, or not at all.
     model.hf_quantizer = None
     if hasattr(model.config, "quantization_config"):
@@ -97,14 +103,18 @@ def _convert(path: Path, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _scale_rope(path: Path, config: Any) -> None:
+def _name_signs(file: GGUFReader, tokenizer: Any) -> None:
+    """Have the tokenizer begin, end and pad texts as the file says: transformers 5.17 takes one for the other."""
+    for name, key in (("bos_token", "bos"), ("eos_token", "eos"), ("pad_token", "padding")):
+        field = file.fields.get(f"tokenizer.ggml.{key}_token_id")
+        setattr(tokenizer, name, None if field is None else tokenizer.convert_ids_to_tokens(field.contents()))
+
+
+def _scale_rope(path: Path, file: GGUFReader, config: Any) -> None:
     """Have the configuration scale the rotary embedding as the file does, which transformers reads of few models.
 
     Raises ModelUnsupported for a way that is not known here.
     """
-    from gguf import GGUFReader
-
-    file = GGUFReader(path)
     arch = file.fields["general.architecture"].contents()
 
     def said(name: str) -> Any:

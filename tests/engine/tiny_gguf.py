@@ -24,7 +24,7 @@ def write_gguf(
 
     With an `attention` factor besides.
     """
-    tokens = [*byte_characters(), *SPECIAL, *ADDED, "he"]
+    tokens = [*byte_characters(), *SPECIAL, *ADDED, "he", "the"]
     writer = GGUFWriter(path, "llama")
     writer.add_block_count(2)
     writer.add_context_length(512)
@@ -49,7 +49,7 @@ def write_gguf(
     writer.add_token_list(tokens)
     types = {**dict.fromkeys(SPECIAL, TokenType.CONTROL), **dict.fromkeys(ADDED, TokenType.USER_DEFINED)}
     writer.add_token_types([types.get(token, TokenType.NORMAL) for token in tokens])
-    writer.add_token_merges(["h e"])
+    writer.add_token_merges(["h e", "t he"])  # transformers 5.17 cannot read a single one
     writer.add_bos_token_id(256)
     writer.add_eos_token_id(258)
     writer.add_chat_template(CHATML)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gguf import GGUFReader, RopeScalingType, dequantize
 from safetensors.numpy import load_file
-from transformers import AutoConfig, LlamaConfig
+from transformers import AutoConfig, AutoTokenizer, LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from adjudge.engine.errors import ModelCorrupt, ModelNotFound, ModelUnsupported
@@ -39,6 +39,12 @@ def test_converted_weights_are_exactly_the_dequantised_ones(tiny_gguf: Path, tmp
     query = packed["blk.0.attn_q.weight"]
     heads = dequantize(query.data, query.tensor_type).reshape(4, 8, 2, 64).swapaxes(1, 2).reshape(64, 64)
     np.testing.assert_array_equal(converted["model.layers.0.self_attn.q_proj.weight"], heads)
+
+
+def test_texts_begin_and_end_with_the_tokens_that_the_file_names(tiny_gguf: Path, tmp_path: Path) -> None:
+    gguf_file.convert(tiny_gguf, tmp_path, "tiny", "0" * 64)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id) == (256, 258, None)
 
 
 def test_conversion_prints_nothing(tiny_gguf: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
