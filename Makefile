@@ -76,7 +76,7 @@ $(BIN)/pip:
 
 # What is installed, by all processors, where pip would take one, but for tests and for models that hardly anyone opens;
 # some files are for other versions of Python.
-UNCOMPILED := /(tests|transformers/models/(?!auto|llama))/
+UNCOMPILED := /(tests/|transformers/models/(?!auto|llama))
 COMPILE := $(BIN)/python -m compileall -q -j 0 -x '$(UNCOMPILED)' $(VENV)/lib >/dev/null 2>&1 || true
 
 # torch first and alone: resolved together with the rest, pip may choose a build that brings gigabytes of CUDA.
