@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import sys
 import tomllib
@@ -296,7 +297,7 @@ def _judge_options(options: dict[str, Any], folder: Path) -> dict[str, Any]:
 def beside(folder: Path, path: str) -> str:
     """A path of a recipe in `folder`, absolute; ~ is the user's home."""
     try:
-        return str((folder / Path(path).expanduser()).resolve())
+        return str((folder / Path(os.path.expanduser(path))).resolve())
     except (RuntimeError, ValueError) as error:  # the home of nobody; what no file can be called
         raise AdjudgeError(f"{path!r} names no file ({reason(error)}): write another path") from error
 

@@ -33,12 +33,13 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def cache_root() -> Path:
-    """$ADJUDGE_CACHE, else $XDG_CACHE_HOME/adjudge, else ~/.cache/adjudge."""
-    if own := os.environ.get("ADJUDGE_CACHE"):
-        return Path(own).expanduser().absolute()
+    """$ADJUDGE_CACHE, else $XDG_CACHE_HOME/adjudge, else ~/.cache/adjudge; raises AdjudgeError where ~ is not known."""
     shared = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(shared) if os.path.isabs(shared) else Path.home() / ".cache"
-    return base / "adjudge"
+    named = os.environ.get("ADJUDGE_CACHE") or f"{shared if os.path.isabs(shared) else '~/.cache'}/adjudge"
+    path = os.path.expanduser(named)
+    if path.startswith("~"):
+        raise AdjudgeError(f"no home folder is known for {named}: set HOME, or name a folder in ADJUDGE_CACHE")
+    return Path(path).absolute()
 
 
 def find(key: str) -> Path | None:

@@ -79,6 +79,17 @@ def test_the_environment_names_the_cache_folder(
     assert cache_root() == Path(expected)
 
 
+def test_where_no_home_is_known_the_cache_wants_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADJUDGE_CACHE", "~nobody-here/models")
+    with pytest.raises(AdjudgeError, match="no home folder is known for ~nobody-here/models: set HOME, or name a"):
+        cache_root()
+    for name in ("ADJUDGE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user whom the machine does not know
+    with pytest.raises(AdjudgeError, match="no home folder is known for ~/.cache/adjudge"):
+        cache_root()
+
+
 def test_an_entry_is_made_once(cache: Path) -> None:
     folder = build("key", make, refuse_status)
     assert folder.parent.parent == cache
