@@ -16,7 +16,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
     After an error what was there stays, and nothing else is left. Raises OSError where it cannot be written.
     """
-    making = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    making = path.with_name(f".{path.name[:48]}.{secrets.token_hex(4)}")
     try:
         with making.open("xb") as file:
             yield file

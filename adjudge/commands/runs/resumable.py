@@ -25,7 +25,7 @@ from adjudge.commands.runs.output import (
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import PASSING, UNKEPT
 from adjudge.rewards.journal import ANOTHER, Journal, is_journal
-from adjudge.rewards.run import run_of, runs_of
+from adjudge.rewards.run import run_of, runs_of, told
 from adjudge.training.terminal import say
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def check_shared(journal: Path, path: Path | None) -> None:
         others = {run.source for _, run in runs_of(book)} if book.runs() else set()
         of_stages = path is not None and not others and len(book)
     if path is not None:
-        others.discard(path.name)
+        others.discard(told(path.name))
     if others or of_stages:
         what = f"runs on {', '.join(sorted(others))}" if others else "answers that no judge's run asked for"
         raise AdjudgeError(
