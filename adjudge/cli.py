@@ -121,7 +121,8 @@ def main() -> NoReturn:
         _say_no_more(1, 2)
         sys.exit(141)
     except OSError as error:
-        from adjudge.commands.runs.output import FULL, UNUSABLE
+        from adjudge.commands.runs.output import UNUSABLE
+        from adjudge.engine.whole_file import FULL
         from adjudge.rewards.visible import in_a_line
 
         if error.errno in UNUSABLE and error.filename:

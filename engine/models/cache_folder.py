@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.whole_file import FULL, no_room
 
 Status = Callable[[str], None]
 """Takes one line that tells the user what is being waited for."""
@@ -78,11 +79,14 @@ def build(key: str, make: Callable[[Path], Manifest], status: Status) -> Path:
             return find(key) or _make(models / key, make)
         finally:
             lock.release()
-    except OSError as error:
-        reason = error.strerror or error
+    except Exception as error:  # writers of weights and tokenizers have types of their own
+        known = error if isinstance(error, OSError) else no_room(error)
+        if known is None or isinstance(error, AdjudgeError):
+            raise
+        mend = FULL.get(known.errno or 0, "make room there")
         raise AdjudgeError(
-            f"cannot write to the cache folder {cache_root()} ({reason}): "
-            "make room there, or name another folder in ADJUDGE_CACHE"
+            f"cannot write to the cache folder {cache_root()} ({known.strerror or known}): {mend}, or name another"
+            " folder in ADJUDGE_CACHE"
         ) from error
 
 

@@ -15,7 +15,6 @@ from adjudge.commands.options.runs import Earlier, RunOptions
 from adjudge.commands.options.source import check_fit
 from adjudge.commands.runs.output import (
     DASH,
-    FULL,
     check_apart,
     check_new,
     check_writable,
@@ -24,6 +23,7 @@ from adjudge.commands.runs.output import (
 )
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import PASSING, UNKEPT
+from adjudge.engine.whole_file import FULL
 from adjudge.rewards.journal import ANOTHER, Journal, is_journal
 from adjudge.rewards.run import run_of, runs_of, told
 from adjudge.training.terminal import say
