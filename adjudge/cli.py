@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from importlib.metadata import version
 from typing import Annotated, NoReturn
@@ -135,4 +136,7 @@ def main() -> NoReturn:
         where = error.filename or "the standard output"
         print(in_a_line(f"adjudge: cannot write {where} ({error.strerror}): {mend}"), file=sys.stderr)
         sys.exit(1)
+    finally:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # an impatient Ctrl-C ends what is left, without its traceback
     sys.exit(0)

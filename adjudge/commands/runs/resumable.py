@@ -262,8 +262,11 @@ def keeping(output: Path, kept: Callable[[], str], again: str = "run again with 
         mend = FULL.get(error.errno or 0, mend)
     except sqlite3.Error as error:
         problem = f"cannot write the journal of {output} ({error})"
-        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code == sqlite3.SQLITE_BUSY:
             mend = "another program holds it, wait for that"
+        if code == sqlite3.SQLITE_IOERR_WRITE:  # as which SQLite tells of every limit but a full disk
+            mend = "have the quota or the limit on the size of files (ulimit -f) raised"
     else:
         return
     say(f"adjudge: {problem}: {mend}; {kept()}; {again}", stderr=True)
