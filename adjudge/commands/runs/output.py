@@ -130,6 +130,8 @@ def open_output_anew(path: Path | None) -> Iterator[Write]:
             except BrokenPipeError:
                 raise
             except OSError as error:
+                if path is not None and not is_stream(path):
+                    path.unlink(missing_ok=True)  # a part of the lines, which would stand in the next run's way
                 where = path or "standard output"
                 raise AdjudgeError(f"cannot write {where} ({error.strerror}): make room, run again") from error
 
