@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -104,6 +105,7 @@ def serve(
         stall_timeout=stall_timeout,
         drain_timeout=drain_timeout,
     )
+    raise_open_files()
     with listen(host, port) as listener:
         how = {
             "adapter": adapter,
@@ -124,6 +126,15 @@ def serve(
             Server(gate, listener, lambda: print(greeting(model, adapter, url), flush=True)).run()
         finally:
             asyncio.run(engine.close(drain=False))
+
+
+def raise_open_files() -> None:
+    """Hold as many files open as may be: the usual 1,024 are used up by connections before requests are too many."""
+    with suppress(ImportError, OSError, ValueError):  # Windows knows no such limit
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def key_of(given: str | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -51,3 +52,14 @@ def test_where_standard_streams_are_closed_nothing_is_said_and_no_file_is_writte
     command = ["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', sys.executable, "-c", *listing]
     assert subprocess.run(command, check=False).returncode == 0
     assert int((tmp_path / "number").read_text()) > 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals itself")
+def test_an_impatient_ctrl_c_ends_a_command_that_is_done_without_a_traceback() -> None:
+    program = (
+        "import atexit, os, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
+        "from adjudge.cli import main; sys.argv = ['adjudge', '--version']; main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "") and ended.stdout.startswith("adjudge ")
