@@ -89,14 +89,14 @@ def test_a_port_in_use_is_refused_before_the_model_is_loaded() -> None:
     )
 
 
-def test_a_server_may_hold_as_many_connections_as_the_system_allows() -> None:
+def test_a_server_may_hold_more_connections_than_files_are_usually_open() -> None:
     resource = pytest.importorskip("resource")
     _, most = before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, most))
     try:
         refused = CliRunner().invoke(app, ["serve", *TINY, "--host", "192.0.2.1"])
         assert isinstance(refused.exception, AdjudgeError) and "cannot listen" in str(refused.exception)
-        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most if 0 < most < 1 << 16 else 1 << 16, most)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 

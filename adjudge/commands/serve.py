@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from adjudge.engine.async_engine import AsyncFace
 
 KEY = "ADJUDGE_API_KEY"
+OPEN_FILES = 1 << 16
+"""More than connections will be; where no limit is known, some programs that are started close as many one by one."""
 _limit = partial(typer.Option, rich_help_panel="Limits")
 _engine_option = partial(typer.Option, rich_help_panel="Engine")
 
@@ -129,12 +131,13 @@ def serve(
 
 
 def raise_open_files() -> None:
-    """Hold as many files open as may be: the usual 1,024 are used up by connections before requests are too many."""
+    """Hold more files open: the usual 1,024 are used up by connections before requests are too many."""
     with suppress(ImportError, OSError, ValueError):  # Windows knows no such limit
         import resource
 
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if 0 <= now < OPEN_FILES:  # no limit is -1
+            resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES if most < 0 else min(most, OPEN_FILES), most))
 
 
 def key_of(given: str | None) -> str | None:
