@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from importlib.metadata import version
 from typing import Annotated, NoReturn
@@ -121,7 +122,8 @@ def main() -> NoReturn:
         _say_no_more(1, 2)
         sys.exit(141)
     except OSError as error:
-        from adjudge.commands.runs.output import FULL, UNUSABLE
+        from adjudge.commands.runs.output import UNUSABLE
+        from adjudge.engine.whole_file import FULL
         from adjudge.rewards.visible import in_a_line
 
         if error.errno in UNUSABLE and error.filename:
@@ -134,4 +136,7 @@ def main() -> NoReturn:
         where = error.filename or "the standard output"
         print(in_a_line(f"adjudge: cannot write {where} ({error.strerror}): {mend}"), file=sys.stderr)
         sys.exit(1)
+    finally:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # an impatient Ctrl-C ends what is left, without its traceback
     sys.exit(0)

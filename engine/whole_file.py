@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+FULL = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "delete files of yours there, or have the quota raised",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f), or write to another file system",
+}
+"""By the number of an error which says that there is no room for a file, what is to be done."""
+
+
+def no_room(said: object) -> OSError | None:
+    """The system's error that there is no room for a file, by its number in what libraries say; None for another."""
+    for number in map(int, re.findall(r"(?:os error |Errno )(\d+)", str(said))):
+        if number in FULL:
+            return OSError(number, os.strerror(number))
+    return None
 
 
 @contextlib.contextmanager
@@ -16,7 +33,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
     After an error what was there stays, and nothing else is left. Raises OSError where it cannot be written.
     """
-    making = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    making = path.with_name(f".{path.name[:48]}.{secrets.token_hex(4)}")
     try:
         with making.open("xb") as file:
             yield file

@@ -78,6 +78,11 @@ class Run(msgspec.Struct, frozen=True):
         return options
 
 
+def told(text: object) -> str:
+    """A path or a text as a journal can hold it: bytes of a command line that are no UTF-8 are question marks."""
+    return str(text).encode(errors="replace").decode()
+
+
 def record_run(
     journal: Journal,
     *,
@@ -97,13 +102,13 @@ def record_run(
         contents[name] = content
         return name
 
-    files = {option: KeptFile(path.name, keep(path.read_bytes())) for option, path in files_of(options).items()}
+    files = {option: KeptFile(told(path.name), keep(path.read_bytes())) for option, path in files_of(options).items()}
     run = Run(
         what=what,
         judge=judge,
-        source=source.name,
+        source=told(source.name),
         options={
-            option: str(value) if isinstance(value, Path) else value
+            option: told(value) if isinstance(value, Path | str) else value
             for option, value in options.items()
             if option not in files
         },

@@ -89,6 +89,18 @@ def test_a_port_in_use_is_refused_before_the_model_is_loaded() -> None:
     )
 
 
+def test_a_server_may_hold_more_connections_than_files_are_usually_open() -> None:
+    resource = pytest.importorskip("resource")
+    _, most = before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, most))
+    try:
+        refused = CliRunner().invoke(app, ["serve", *TINY, "--host", "192.0.2.1"])
+        assert isinstance(refused.exception, AdjudgeError) and "cannot listen" in str(refused.exception)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (most if 0 < most < 1 << 16 else 1 << 16, most)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 def verdicts_of(url: str) -> list[dict[str, Any]]:
     """What a server says of six pairs; it writes and counts besides."""
     body = {"pairs": [{"prompt": "p", "story_a": f"Story {n}. " * 9, "story_b": "b"} for n in range(6)]}

@@ -186,7 +186,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         return msgspec.structs.replace(
             self,
             seed=self.seed if seed is None else seed,
-            output=self.output if output is None else str(output.absolute()),
+            output=self.output if output is None else beside(Path.cwd(), str(output)),
         )
 
 
@@ -296,7 +296,9 @@ def _judge_options(options: dict[str, Any], folder: Path) -> dict[str, Any]:
 def beside(folder: Path, path: str) -> str:
     """A path of a recipe in `folder`, absolute; ~ is the user's home."""
     try:
-        return str((folder / Path(path).expanduser()).resolve())
+        placed = str((folder / Path(path).expanduser()).resolve())
+        placed.encode()  # weights and tokenizers are written by libraries that know no other names
+        return placed
     except (RuntimeError, ValueError) as error:  # the home of nobody; what no file can be called
         raise AdjudgeError(f"{path!r} names no file ({reason(error)}): write another path") from error
 

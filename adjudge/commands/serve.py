@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from adjudge.engine.async_engine import AsyncFace
 
 KEY = "ADJUDGE_API_KEY"
+OPEN_FILES = 1 << 16
+"""More than connections will be; where no limit is known, some programs that are started close as many one by one."""
 _limit = partial(typer.Option, rich_help_panel="Limits")
 _engine_option = partial(typer.Option, rich_help_panel="Engine")
 
@@ -104,6 +107,7 @@ def serve(
         stall_timeout=stall_timeout,
         drain_timeout=drain_timeout,
     )
+    raise_open_files()
     with listen(host, port) as listener:
         how = {
             "adapter": adapter,
@@ -124,6 +128,16 @@ def serve(
             Server(gate, listener, lambda: print(greeting(model, adapter, url), flush=True)).run()
         finally:
             asyncio.run(engine.close(drain=False))
+
+
+def raise_open_files() -> None:
+    """Hold more files open: the usual 1,024 are used up by connections before requests are too many."""
+    with suppress(ImportError, OSError, ValueError):  # Windows knows no such limit
+        import resource
+
+        now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if 0 <= now < OPEN_FILES:  # no limit is -1
+            resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES if most < 0 else min(most, OPEN_FILES), most))
 
 
 def key_of(given: str | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def policy_of(name: str) -> Policy:
 
     Raises AdjudgeError for a run without a policy and for files that cannot be read. No weights are read.
     """
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     run = RunFolder(path)
     if not run.recipe.is_file():
         return _of_folder(name, path) if path.is_dir() else Policy(name, name)

@@ -182,4 +182,4 @@ class ClusterEngine(EngineFace):
 
 def _absolute(path: str | Path) -> str:
     """A path as the replicas find it, which may run in another folder."""
-    return str(Path(path).expanduser().absolute())
+    return str(Path(os.path.expanduser(path)).absolute())

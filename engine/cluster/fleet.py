@@ -215,8 +215,8 @@ class Fleet:
                 " are others by now: update_weights again"
             )
         return NotServing(
-            f"all {self._gone} replicas were lost and could not be started again:"
-            " see the logs of Ray (/tmp/ray/session_latest/logs), and open another cluster"
+            "every replica was lost and could not be started again: see the logs of Ray"
+            " (/tmp/ray/session_latest/logs), and open another cluster"
         )
 
     def _settle(self) -> None:

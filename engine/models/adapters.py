@@ -68,7 +68,7 @@ def check_base(folder: str | Path, model: Base) -> None:
     ModelCorrupt for a damaged file of ours.
     """
     try:
-        base = msgspec.json.decode((Path(folder).expanduser() / BASE).read_bytes(), type=Base)
+        base = msgspec.json.decode(Path(os.path.expanduser(folder), BASE).read_bytes(), type=Base)
     except OSError:
         return _compare_names(folder, model)
     except msgspec.DecodeError as error:
@@ -81,7 +81,8 @@ def check_base(folder: str | Path, model: Base) -> None:
 
 def _compare_names(folder: str | Path, model: Base) -> None:
     try:
-        name = str(json.loads((Path(folder).expanduser() / CONFIG).read_bytes()).get("base_model_name_or_path") or "")
+        config = json.loads(Path(os.path.expanduser(folder), CONFIG).read_bytes())
+        name = str(config.get("base_model_name_or_path") or "")
     except (OSError, ValueError, AttributeError):
         return  # which `read_adapter` tells
     if name and Path(name).name.lower() != Path(model.name).name.lower():
@@ -92,7 +93,7 @@ def read_adapter(folder: str | Path) -> Adapter:
     """The adapter in a PEFT folder; raises ModelNotFound, ModelCorrupt or ModelUnsupported."""
     if not isinstance(folder, str | os.PathLike):
         raise AdjudgeError(f"the adapter is {shown(folder)}: give the path of its folder")
-    folder = Path(folder).expanduser()
+    folder = Path(os.path.expanduser(folder))
     if not (folder / CONFIG).is_file():
         raise ModelNotFound(f"{folder} holds no adapter ({CONFIG}): pass the folder that PEFT saved it to")
     try:

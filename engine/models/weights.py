@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ class Weights:
         has not and for tied weights that differ, ModelNotFound and ModelCorrupt about a folder.
         """
         if isinstance(weights, (str, Path)):
-            folder = Path(weights).expanduser()
+            folder = Path(os.path.expanduser(weights))
             new = self._in_own_names(folder, _unwrapped(_read(folder)))
         else:
             new = _unwrapped(weights)

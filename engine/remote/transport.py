@@ -218,7 +218,8 @@ class Transport:
         except TimeoutError as error:
             raise Slow(f"{self.base_url} gave no answer within {self.timeout:g} seconds") from error
         except (httpx2.RequestError, httpx2.InvalidURL, ExceptionGroup) as error:  # the group: of a proxy's port
-            on_the_way = f"; on the way is the proxy of {self._proxies}" if self._proxies else ""
+            spared = "unless no_proxy names the host"
+            on_the_way = f"; on the way is the proxy of {self._proxies}, {spared}" if self._proxies else ""
             if (refused := untrusted(error)) is not None:
                 why = refused.verify_message.rstrip(".")
                 raise RemoteError(

@@ -88,7 +88,9 @@ class Runner(PackedDecoder):
         """
         try:
             return self._hidden(step)
-        except torch.OutOfMemoryError as error:
+        except RuntimeError as error:
+            if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):  # a host's
+                raise
             raise EngineFailed(
                 f"{self.device} has no memory left for a step of {step.size} tokens ({reason(error)}): lower"
                 " max_batch_tokens or kv_cache_gb, or free memory there"

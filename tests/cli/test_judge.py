@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from adjudge.engine.async_engine import AsyncEngine
+from adjudge.engine.engine import Engine
 from tests.cli.driving import PAIR, SHORT, TINY, Run, refused, write_pairs
 from tests.engine.adapted import save_adapter
+from tests.engine.http.serving import served
 from tests.jsonl import read_lines, write_lines
 
 
@@ -221,7 +224,9 @@ def test_a_pipe_in_and_a_pipe_out_leave_no_files_where_streams_are(run: Run, pro
     told = refused(run("judge", "/dev/stdin", *SHORT, "-o", "/dev/stdout"))
     assert "beside /dev/stdout, which is no file: name it with --journal" in told
     text = write_pairs(tmp_path / "pairs.jsonl", 2).read_text()
-    done = process("judge", "-", *SHORT, "-o", "/dev/stdout", "--journal", "j.journal", input=text)
+    with served(AsyncEngine(Engine(TINY[1], kv_cache_gb=0.05))) as site:  # which spares the process a model
+        short = (*SHORT[:-2], "--url", site.url)
+        done = process("judge", "-", *short, "-o", "/dev/stdout", "--journal", "j.journal", input=text)
     assert done.returncode == 0 and [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["p0", "p1"]
     assert "2 pairs" in done.stderr and "verdicts: /dev/stdout" in done.stderr
     for out in ("-", "/dev/stdout"):

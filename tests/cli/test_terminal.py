@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.driving import SHORT, TINY, Run
+from tests.cli.driving import SHORT, Run
 from tests.jsonl import write_lines
 
 
@@ -29,7 +30,7 @@ def test_what_an_encoding_has_not_is_a_question_mark(tmp_path: Path) -> None:
     assert found.returncode == 0 and found.stdout.decode("ascii")
 
 
-SCORED = """
+LISTED = """
 import subprocess, sys
 from adjudge.cli import main
 path, *sys.argv = sys.argv[1:]
@@ -47,7 +48,18 @@ finally:
 def test_where_standard_streams_are_closed_nothing_is_said_and_no_file_is_written_in_their_stead(
     tmp_path: Path,
 ) -> None:
-    scoring = [SCORED, str(tmp_path / "number"), "adjudge", "score", "--prompt", "A", "--labels", " B, C", *TINY]
-    command = ["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', sys.executable, "-c", *scoring]
+    listing = [LISTED, str(tmp_path / "number"), "adjudge", "models"]
+    command = ["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', sys.executable, "-c", *listing]
     assert subprocess.run(command, check=False).returncode == 0
     assert int((tmp_path / "number").read_text()) > 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals itself")
+def test_an_impatient_ctrl_c_ends_a_command_that_is_done_without_a_traceback() -> None:
+    program = (
+        "import atexit, os, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
+        "from adjudge.cli import main; sys.argv = ['adjudge', '--version']; main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "") and ended.stdout.startswith("adjudge ")

@@ -5,7 +5,7 @@ import math
 import pickle
 import random
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -318,11 +318,23 @@ def test_chat_never_lets_data_through_the_template(engine: Engine) -> None:
     assert [tokens.count(token) for token in special] == [2, 1]
 
 
-def test_a_step_without_memory_is_told_of_and_the_next_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def of_a_host() -> None:
+    torch.empty(1 << 60, dtype=torch.uint8)
+
+
+def of_a_gpu() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize("fail", [of_a_host, of_a_gpu])
+def test_a_step_without_memory_is_told_of_and_the_next_is_answered(
+    fail: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = Engine("dummy:tiny-llama", kv_cache_gb=0.01)
 
     def short(step: Any) -> torch.Tensor:
-        raise torch.OutOfMemoryError("CUDA out of memory")
+        fail()
+        raise AssertionError("there was memory")
 
     monkeypatch.setattr(engine.runner, "_hidden", short)
     with pytest.raises(

@@ -18,6 +18,12 @@ def test_a_file_is_written(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["note.json"]
 
 
+def test_a_name_as_long_as_names_may_be_is_written(tmp_path: Path) -> None:
+    for name in ("n" * 255, "名" * 85):
+        write_whole(tmp_path / name, b"new")
+        assert (tmp_path / name).read_bytes() == b"new"
+
+
 @pytest.mark.parametrize("fault", [KeyboardInterrupt, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))])
 def test_an_error_leaves_the_old_file_and_no_part_of_the_new_one(tmp_path: Path, fault: BaseException) -> None:
     target = tmp_path / "note.json"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ LINES = [
 ]
 
 
-def record(journal: Journal, rows: list[Row], **options: Any) -> None:
+def record(journal: Journal, rows: list[Row], source: Path = Path("dir/items.jsonl"), **options: Any) -> None:
     record_run(
-        journal, what="items", judge="rubric", source=Path("dir/items.jsonl"), options=options, card=Card("m"),
+        journal, what="items", judge="rubric", source=source, options=options, card=Card("m"),
         rows=rows, keys=[f"key {number}" for number in range(len(rows))],
     )  # fmt: skip
 
@@ -44,6 +45,15 @@ def test_rows_keys_options_and_files_come_back_as_they_were(tmp_path: Path) -> N
         assert (options.pop("rubric")).read_bytes() == b"weight = 1 # \xff"
         assert options == {"min_mass": 0.5, "form": "parity"}
         assert (run.source, run.judge, run.card.name) == ("items.jsonl", "rubric", "m")
+
+
+def test_names_and_options_that_are_no_utf8_are_held_with_question_marks(tmp_path: Path) -> None:
+    name = os.fsdecode(b"r\xff.toml")
+    (tmp_path / name).write_text("x")
+    with Journal(tmp_path / "j") as journal:
+        record(journal, [Row("", {})], source=Path(name), rubric=tmp_path / name, aspects="wit=\udcff")
+        run = run_of(journal)
+    assert (run.source, run.files["rubric"].name, run.options) == ("r?.toml", "r?.toml", {"aspects": "wit=?"})
 
 
 def test_a_published_rubric_is_no_file_even_where_one_is_called_so(

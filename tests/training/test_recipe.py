@@ -346,10 +346,12 @@ def test_as_many_rows_go_through_a_judge_at_once_as_share_a_step_evenly(
         JudgeOptimiser(rows_per_step=rows, micro_batch=5)
 
 
-@pytest.mark.parametrize("path", ["~nosuchuser/out", "a\0b"])
+@pytest.mark.parametrize("path", ["~nosuchuser/out", "a\0b", "no-utf8-\udcff"])
 def test_a_path_that_cannot_be_is_a_mistake(path: str, tmp_path: Path) -> None:
     with pytest.raises(AdjudgeError, match="names no file"):
         tiny_recipe(tmp_path, output=path)
+    with pytest.raises(AdjudgeError, match="names no file"):
+        tiny_recipe(tmp_path).changed(None, Path(path))
 
 
 def test_a_step_is_spread_evenly_over_processes_or_refused(tmp_path: Path) -> None:

@@ -14,12 +14,6 @@ from adjudge.engine.errors import AdjudgeError
 Write = Callable[[bytes], None]
 DASH = Path("-")
 """Standard input of what is read, standard output of what is written."""
-FULL = {
-    errno.ENOSPC: "make room",
-    errno.EDQUOT: "delete files of yours there, or have the quota raised",
-    errno.EFBIG: "raise the limit on the size of files (ulimit -f), or write to another file system",
-}
-"""By the number of an error which says that there is no room for a file, what is to be done."""
 UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
 """The numbers of errors which lie in the path that was named."""
 TABLES = (".csv", ".tsv", ".xlsx", ".parquet")
@@ -136,6 +130,8 @@ def open_output_anew(path: Path | None) -> Iterator[Write]:
             except BrokenPipeError:
                 raise
             except OSError as error:
+                if path is not None and not is_stream(path):
+                    path.unlink(missing_ok=True)  # a part of the lines, which would stand in the next run's way
                 where = path or "standard output"
                 raise AdjudgeError(f"cannot write {where} ({error.strerror}): make room, run again") from error
 

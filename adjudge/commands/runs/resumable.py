@@ -15,7 +15,6 @@ from adjudge.commands.options.runs import Earlier, RunOptions
 from adjudge.commands.options.source import check_fit
 from adjudge.commands.runs.output import (
     DASH,
-    FULL,
     check_apart,
     check_new,
     check_writable,
@@ -24,8 +23,9 @@ from adjudge.commands.runs.output import (
 )
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import PASSING, UNKEPT
+from adjudge.engine.whole_file import FULL
 from adjudge.rewards.journal import ANOTHER, Journal, is_journal
-from adjudge.rewards.run import run_of, runs_of
+from adjudge.rewards.run import run_of, runs_of, told
 from adjudge.training.terminal import say
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def check_shared(journal: Path, path: Path | None) -> None:
         others = {run.source for _, run in runs_of(book)} if book.runs() else set()
         of_stages = path is not None and not others and len(book)
     if path is not None:
-        others.discard(path.name)
+        others.discard(told(path.name))
     if others or of_stages:
         what = f"runs on {', '.join(sorted(others))}" if others else "answers that no judge's run asked for"
         raise AdjudgeError(
@@ -262,8 +262,11 @@ def keeping(output: Path, kept: Callable[[], str], again: str = "run again with 
         mend = FULL.get(error.errno or 0, mend)
     except sqlite3.Error as error:
         problem = f"cannot write the journal of {output} ({error})"
-        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code == sqlite3.SQLITE_BUSY:
             mend = "another program holds it, wait for that"
+        if code == sqlite3.SQLITE_IOERR_WRITE:  # as which SQLite tells of every limit but a full disk
+            mend = "have the quota or the limit on the size of files (ulimit -f) raised"
     else:
         return
     say(f"adjudge: {problem}: {mend}; {kept()}; {again}", stderr=True)

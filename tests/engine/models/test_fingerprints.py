@@ -42,8 +42,9 @@ def test_no_note_is_made_of_a_small_file(cache: Path, tmp_path: Path) -> None:
 def test_a_file_is_hashed_without_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "weights"
     file.write_bytes(ONE)
-    monkeypatch.setenv("ADJUDGE_CACHE", str(file))  # a file where the folder should be
-    assert file_sha256(file) == hashlib.sha256(ONE).hexdigest()
+    for place in (str(file), "~nobody-here"):  # a file where the folder should be, and no place at all
+        monkeypatch.setenv("ADJUDGE_CACHE", place)
+        assert file_sha256(file) == hashlib.sha256(ONE).hexdigest()
 
 
 def test_a_damaged_note_is_not_believed(cache: Path, tmp_path: Path) -> None:

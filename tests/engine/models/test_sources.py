@@ -160,6 +160,8 @@ def test_a_folder_without_weights_is_refused(folder: Path) -> None:
         ("./absent", "there is no folder absent"),
         ("/absent/model", "there is no folder /absent/model"),
         ("absent.gguf", "there is no file absent.gguf"),
+        ("~nobody-here/model", "there is no folder ~nobody-here/model"),
+        ("dummy:~nobody-here", "there is no configuration .*~nobody-here"),
         ("x" * 5000, "cannot read x+ \\(File name too long\\)"),
     ],
 )

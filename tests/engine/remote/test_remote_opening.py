@@ -77,8 +77,16 @@ def test_what_is_no_address_is_one_sentence(at_once: None, url: str) -> None:
         ("ALL_PROXY", "socks5://127.0.0.1:9", "^ALL_PROXY: a SOCKS proxy needs socksio: pip install socksio$"),
         ("http_proxy", "foo://me:pw@h", r"^http_proxy: that is no proxy \(Unknown scheme .*\): write http://HOST"),
         ("HTTP_PROXY", "http://h:port", r"^HTTP_PROXY: that is no proxy \(Invalid port"),
-        ("http_proxy", "http://127.0.0.1:9", r"cannot be reached \(.*; on the way is the proxy of http_proxy\)"),
-        ("http_proxy", "http://127.0.0.1:99999", r"cannot be reached \(.*; on the way is the proxy of http_proxy\)"),
+        (
+            "http_proxy",
+            "http://127.0.0.1:9",
+            r"cannot be reached \(.*; on the way is the proxy of http_proxy, unless no_proxy",
+        ),
+        (
+            "http_proxy",
+            "http://127.0.0.1:99999",
+            r"cannot be reached \(.*; on the way is the proxy of http_proxy, unless",
+        ),
         ("https_proxy", "http://127.0.0.1:9", r"^http://127.0.0.1:9 cannot be reached \([^;]*\)"),
         ("SSL_CERT_FILE", "/nonexistent", r"^SSL_CERT_FILE: no certificates can be read there \(.*No such file"),
         ("SSL_CERT_FILE", "/nonexistent", r"^http://127.0.0.1:9 cannot be reached"),

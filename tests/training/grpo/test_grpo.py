@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import json
 import shutil
 from pathlib import Path
@@ -126,7 +125,9 @@ def test_an_adapter_is_trained_and_its_base_stays(tmp_path: Path) -> None:
     assert curve(run.folder)[-1]["kl"] > 0
 
 
-def test_the_policys_first_weights_judge_it_asleep_between_calls_as_a_model_of_their_own_would(tmp_path: Path) -> None:
+def test_the_policys_first_weights_judge_it_asleep_between_calls_as_a_model_of_their_own_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("peft", reason="needs the extra train")
     judge = {"kind": "judge", "judge": "pointwise", "options": {"min_mass": 0.0, "aspects": "coherence"}}
     engines = {"policy": {"model": "policy", "kv_cache_gb": 0.05}, "own": {"model": TINY, "kv_cache_gb": 0.05}}
@@ -137,7 +138,7 @@ def test_the_policys_first_weights_judge_it_asleep_between_calls_as_a_model_of_t
             "optimiser": {"steps": 3, "lr": 0.1},
         }
         reward = {"parts": {"judge": judge}, "engine": engine, "sleep": True}
-        seen = Sleeping()
+        seen = Sleeping(monkeypatch)
         run = train_grpo(tiny_recipe(tmp_path / name, reward=reward, **tables), callbacks=[seen])
         assert seen.asleep == [True] * 3
         curves[name] = [
@@ -150,18 +151,19 @@ def test_the_policys_first_weights_judge_it_asleep_between_calls_as_a_model_of_t
 class Sleeping(TrainerCallback):
     """Notes after each step whether the engines that were opened since are all asleep."""
 
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asleep: list[bool] = []
-        self.others = {id(engine) for engine in engines_open()}
+        self.opened: list[Engine] = []
+        opening = Engine.__init__
+
+        def opens(engine: Engine, *how: Any, **named: Any) -> None:
+            opening(engine, *how, **named)
+            self.opened.append(engine)
+
+        monkeypatch.setattr(Engine, "__init__", opens)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        own = [engine for engine in engines_open() if id(engine) not in self.others]
-        self.asleep.append(bool(own) and all(engine.asleep for engine in own))
-
-
-def engines_open() -> list[Engine]:
-    gc.collect()
-    return [one for one in gc.get_objects() if type(one) is Engine]
+        self.asleep.append(bool(self.opened) and all(engine.asleep for engine in self.opened))
 
 
 @pytest.mark.parametrize(
