@@ -13,6 +13,9 @@ T = TypeVar("T")
 
 FIRST, EVERY = 10.0, 60.0
 """Seconds to the first line, and from one to the next."""
+BURST = 1.0
+"""Answers that come within so many seconds of each other were computed together: how long all take, the first of them
+does not tell."""
 
 
 def bar(*, shown: bool = True) -> Progress:
@@ -27,16 +30,24 @@ class Pace:
 
     def __init__(self, console: Console, total: int, done: int = 0) -> None:
         self.console, self.total, self.first = console, total, done
-        self.began = time.monotonic()
+        self.began = self.burst = time.monotonic()
         self.due = self.began + FIRST
+        self.latest = self.known = (self.began, done)  # when it was so far: now, and before the answers that come now
 
     def say(self, what: str, done: int) -> None:
         """Say it, where it is time to."""
-        now, new = time.monotonic(), done - self.first
-        if self.console.is_terminal or now < self.due or not new or done >= self.total:
+        now = time.monotonic()
+        if now - self.latest[0] > BURST:
+            self.known, self.burst = self.latest, now
+        elif now - self.burst > 10 * BURST:  # they come without a pause
+            self.known, self.burst = (now, done), now
+        self.latest = (now, done)
+        until, before = self.known
+        if self.console.is_terminal or now < self.due or before == self.first or done >= self.total:
             return
         self.due = now + EVERY
-        left = (now - self.began) / new * (self.total - done) / 60
+        whole = (until - self.began) / (before - self.first) * (self.total - self.first)
+        left = max(0.0, self.began + whole - now) / 60
         self.console.print(f"{what} {done:,} of {self.total:,}, {left:.0f} min left", highlight=False)
 
 

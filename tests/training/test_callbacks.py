@@ -16,6 +16,7 @@ def test_where_stderr_is_no_terminal_a_run_says_now_and_then_how_far_it_is(
     state = SimpleNamespace(
         is_world_process_zero=True, global_step=2, max_steps=6, epoch=0.0, compute_steps=lambda args, steps: None
     )
+    monkeypatch.setattr(progress, "BURST", -1.0)  # each step by itself
     said = []
     for first, every in ((60.0, 60.0), (0.0, 60.0), (0.0, 0.0)):
         monkeypatch.setattr(progress, "FIRST", first)
@@ -31,7 +32,7 @@ def test_where_stderr_is_no_terminal_a_run_says_now_and_then_how_far_it_is(
         said.append(capsys.readouterr().err.splitlines())
     assert said == [
         [],
-        ["training, reward 0.300: step 3 of 6, 0 min left"],
-        [f"training, reward 0.{step}00: step {step} of 6, 0 min left" for step in (3, 4, 5)],
+        ["training, reward 0.400: step 4 of 6, 0 min left"],
+        [f"training, reward 0.{step}00: step {step} of 6, 0 min left" for step in (4, 5)],
     ]
     assert len(read_metrics(tmp_path / "metrics.jsonl")) == 15
