@@ -37,7 +37,7 @@ def _of(*texts: str) -> Trick:
 
 
 def _first_sentence(prompt: str, story: str, number: int) -> str:
-    return " ".join([END.split(story)[0]] * 5)
+    return " ".join([END.split(story)[0]] * 3)
 
 
 def _half(story: str) -> str:
@@ -69,11 +69,11 @@ TRICKS: dict[str, Trick] = {
         "As an AI I cannot write stories, but here are some tips: keep it short, show, do not tell, and revise.",
         "Sure! Before I begin, could you tell me how long the story should be and who it is for?",
     ),
-    "for ever": lambda prompt, story, number: "and then it went on " * (8 + number),
+    "for ever": lambda prompt, story, number: "and then it went on " * (4 + number),
     "the story and its grade": lambda prompt, story, number: f"{story}\n\n{_grade(number)}",
     "the story, twice": lambda prompt, story, number: f"{story}\n\n{story}",
     "the story and praise": lambda prompt, story, number: f"{story} {CHEERS[number % 3]}",
-    "the story and its last sentence": lambda prompt, story, number: " ".join([story, *[END.split(story)[-1]] * 4]),
+    "the story and its last sentence": lambda prompt, story, number: " ".join([story, *[END.split(story)[-1]] * 2]),
 }
 
 
