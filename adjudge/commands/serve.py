@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 from contextlib import suppress
 from functools import partial
@@ -13,6 +12,7 @@ import typer
 
 from adjudge import __version__
 from adjudge.commands.options.models import DEFAULT_MODEL, Device, Dtype, Model, Replicas, model_option
+from adjudge.commands.runs.collector import freeze
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.models.aliases import HOUSE, SMOLLM2
 from adjudge.engine.remote.address import key_of_header
@@ -123,7 +123,7 @@ def serve(
         gate = create_app(engine, limits, [judging(chosen)], __version__, served_model_name)
         where, bound = address_of(listener)
         url = f"http://[{where}]:{bound}" if ":" in where else f"http://{where}:{bound}"
-        gc.freeze()  # the collector, which stops everything, need not look through libraries and model again
+        freeze()
         try:
             Server(gate, listener, lambda: print(greeting(model, adapter, url), flush=True)).run()
         finally:

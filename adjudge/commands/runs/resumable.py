@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 
 from adjudge.commands.options.runs import Earlier, RunOptions
 from adjudge.commands.options.source import check_fit
+from adjudge.commands.runs.collector import freeze
 from adjudge.commands.runs.output import (
     DASH,
     check_apart,
@@ -249,7 +250,7 @@ def keeping(output: Path, kept: Callable[[], str], again: str = "run again with 
     if not gc.get_freeze_count():  # once in a process
         # Imports leave much that has finalizers behind, and Python drops a Ctrl-C that falls into one of them.
         gc.collect()
-        gc.freeze()  # the collector need not look through libraries and model again
+        freeze()
     try:
         yield
     except KeyboardInterrupt:
