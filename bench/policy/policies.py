@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.models.adapters import CONFIG
+from adjudge.engine.paths import expanded
 from adjudge.training.recipe import Data
 from adjudge.training.run_folder import RunFolder, command_of
 
@@ -48,7 +48,7 @@ def policy_of(name: str) -> Policy:
 
     Raises AdjudgeError for a run without a policy and for files that cannot be read. No weights are read.
     """
-    path = Path(os.path.expanduser(name))
+    path = expanded(name)
     run = RunFolder(path)
     if not run.recipe.is_file():
         return _of_folder(name, path) if path.is_dir() else Policy(name, name)

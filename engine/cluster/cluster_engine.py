@@ -21,6 +21,7 @@ from adjudge.engine.face import AnyLabels, AnyPrompt, EngineFace
 from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.models.reward_head import RewardHead
 from adjudge.engine.models.sources import open_tokenizer, resolve
+from adjudge.engine.paths import expanded
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.text.grammar import Grammars
 from adjudge.engine.text.tokenizer import Tokenizer
@@ -182,4 +183,4 @@ class ClusterEngine(EngineFace):
 
 def _absolute(path: str | Path) -> str:
     """A path as the replicas find it, which may run in another folder."""
-    return str(Path(os.path.expanduser(path)).absolute())
+    return str(expanded(path).absolute())

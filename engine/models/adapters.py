@@ -17,6 +17,7 @@ from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound, Mod
 from adjudge.engine.models.fingerprints import digest, file_sha256
 from adjudge.engine.models.quiet import quiet
 from adjudge.engine.models.reward_head import NAMES
+from adjudge.engine.paths import expanded
 
 if TYPE_CHECKING:
     import torch
@@ -68,7 +69,7 @@ def check_base(folder: str | Path, model: Base) -> None:
     ModelCorrupt for a damaged file of ours.
     """
     try:
-        base = msgspec.json.decode(Path(os.path.expanduser(folder), BASE).read_bytes(), type=Base)
+        base = msgspec.json.decode((expanded(folder) / BASE).read_bytes(), type=Base)
     except OSError:
         return _compare_names(folder, model)
     except msgspec.DecodeError as error:
@@ -81,7 +82,7 @@ def check_base(folder: str | Path, model: Base) -> None:
 
 def _compare_names(folder: str | Path, model: Base) -> None:
     try:
-        config = json.loads(Path(os.path.expanduser(folder), CONFIG).read_bytes())
+        config = json.loads((expanded(folder) / CONFIG).read_bytes())
         name = str(config.get("base_model_name_or_path") or "")
     except (OSError, ValueError, AttributeError):
         return  # which `read_adapter` tells
@@ -93,7 +94,7 @@ def read_adapter(folder: str | Path) -> Adapter:
     """The adapter in a PEFT folder; raises ModelNotFound, ModelCorrupt or ModelUnsupported."""
     if not isinstance(folder, str | os.PathLike):
         raise AdjudgeError(f"the adapter is {shown(folder)}: give the path of its folder")
-    folder = Path(os.path.expanduser(folder))
+    folder = expanded(folder)
     if not (folder / CONFIG).is_file():
         raise ModelNotFound(f"{folder} holds no adapter ({CONFIG}): pass the folder that PEFT saved it to")
     try:

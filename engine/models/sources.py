@@ -7,7 +7,6 @@ import difflib
 import functools
 import importlib
 import importlib.util
-import os
 import re
 import sys
 from importlib.metadata import version
@@ -25,6 +24,7 @@ from adjudge.engine.models.classes import model_class
 from adjudge.engine.models.fingerprints import digest, file_sha256, folder_fingerprint
 from adjudge.engine.models.loading import loading, require_all_weights
 from adjudge.engine.models.quiet import quiet
+from adjudge.engine.paths import expanded
 
 if TYPE_CHECKING:
     import torch
@@ -92,7 +92,7 @@ def resolve(name: str | Path, *, status: Status = print_status) -> ModelSource:
         if alias := ALIASES.get(name):
             folder = aliases.converted(alias, status)
             return ModelSource(name, "alias", str(folder), alias.fingerprint)
-        path = Path(os.path.expanduser(name))
+        path = expanded(name)
         if path.suffix.lower() == ".gguf":
             return _gguf(name, path, status)
         if name and (path.exists() or name.startswith((".", "/", "~"))):
@@ -146,7 +146,7 @@ def tokenizer_named(name: str) -> Any:
 
     Raises what `resolve` and `open_tokenizer` do.
     """
-    path = Path(os.path.expanduser(name))
+    path = expanded(name)
     if name not in ALIASES and path.is_dir():
         return open_tokenizer(ModelSource(name, "folder", str(path.absolute()), ""))
     if name not in ALIASES and HUB_ID.fullmatch(name):
@@ -222,7 +222,7 @@ def _dummy(name: str, status: Status) -> ModelSource:
     recipe = [str(RECIPE), str(SEED), _version("torch"), _version("transformers")]
     if spec.startswith(TINY):
         return ModelSource(name, "dummy", spec, digest("dummy", spec, *recipe))
-    path = Path(os.path.expanduser(resolve(spec, status=status).path if spec in ALIASES else spec)).absolute()
+    path = expanded(resolve(spec, status=status).path if spec in ALIASES else spec).absolute()
     if path.is_dir():
         path /= "config.json"
     if not path.is_file():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from adjudge.engine.errors import ModelCorrupt, ModelNotFound, ModelUnsupported, reason
 from adjudge.engine.models.adapters import WRAPPED
 from adjudge.engine.models.loading import loading, require_all_weights
+from adjudge.engine.paths import expanded
 
 
 class Weights:
@@ -36,7 +36,7 @@ class Weights:
         has not and for tied weights that differ, ModelNotFound and ModelCorrupt about a folder.
         """
         if isinstance(weights, (str, Path)):
-            folder = Path(os.path.expanduser(weights))
+            folder = expanded(weights)
             new = self._in_own_names(folder, _unwrapped(_read(folder)))
         else:
             new = _unwrapped(weights)

@@ -224,9 +224,11 @@ def test_a_pipe_in_and_a_pipe_out_leave_no_files_where_streams_are(run: Run, pro
     told = refused(run("judge", "/dev/stdin", *SHORT, "-o", "/dev/stdout"))
     assert "beside /dev/stdout, which is no file: name it with --journal" in told
     text = write_pairs(tmp_path / "pairs.jsonl", 2).read_text()
-    with served(AsyncEngine(Engine(TINY[1], kv_cache_gb=0.05))) as site:  # which spares the process a model
+    engine = AsyncEngine(Engine(TINY[1], kv_cache_gb=0.05))
+    with served(engine) as site:  # which spares the process a model
         short = (*SHORT[:-2], "--url", site.url)
         done = process("judge", "-", *short, "-o", "/dev/stdout", "--journal", "j.journal", input=text)
+    engine.worker.close(drain=False)
     assert done.returncode == 0 and [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["p0", "p1"]
     assert "2 pairs" in done.stderr and "verdicts: /dev/stdout" in done.stderr
     for out in ("-", "/dev/stdout"):
