@@ -54,7 +54,7 @@ def bench_agreement(
             help="pointwise, pairwise, ensemble, rubric, tree, principle, debate, personal, scalar, or"
             " package.module:name for one of your own (default: pointwise; for pairs pairwise, unless the model is"
             " house; or the protocol's).",
-            metavar="JUDGE",
+            metavar="NAME",
         ),
     ] = None,
     protocol: Annotated[

@@ -28,7 +28,7 @@ def bench_probe(
     judge: Annotated[
         str,
         typer.Option(
-            help=f"Whose rewards: {', '.join(PROBED)}, or package.module:name for one of your own.", metavar="JUDGE"
+            help=f"Whose rewards: {', '.join(PROBED)}, or package.module:name for one of your own.", metavar="NAME"
         ),
     ] = "pointwise",
     *,

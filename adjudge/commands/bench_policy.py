@@ -88,7 +88,7 @@ def bench_policy(
             help="pairwise compares both texts, in both orders; pointwise, rubric, tree, principle, debate and scalar"
             " the scores they give each; package.module:name, one of your own, either way (default: pointwise for"
             f" {DEFAULT_JUDGE}, else pairwise).",
-            metavar="JUDGE",
+            metavar="NAME",
         ),
     ] = None,
     judge_model: Annotated[

@@ -53,7 +53,7 @@ def judge(
             help="pairwise, pointwise, ensemble, rubric, tree, principle, debate, personal, scalar or tournament, as"
             " above, or package.module:name for a judge of your own (default: pointwise for house, pairwise for other"
             " models and where --orders is given).",
-            metavar="JUDGE",
+            metavar="NAME",
         ),
     ] = None,
     *,

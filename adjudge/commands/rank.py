@@ -61,7 +61,7 @@ def rank(
             help="pairwise shows both texts of a pair together, pointwise reads each alone; or package.module:name for"
             " one of your own, of pairs (default: pointwise for house, pairwise for other models and where --orders is"
             " given).",
-            metavar="JUDGE",
+            metavar="NAME",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides who meets whom, and which analyses are drawn.")] = 0,

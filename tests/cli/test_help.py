@@ -49,6 +49,12 @@ def test_every_help_page_says_how_a_command_is_called_and_what_it_does(command: 
     assert help and " ".join(help.split()[:3]) in page
 
 
+def test_no_placeholder_is_its_options_own_name_which_typer_0_27_takes_for_the_way_the_option_is_written() -> None:
+    for command in COMMANDS.values():
+        for option in command.params:
+            assert option.param_type_name == "argument" or (option.metavar or "").lower() != option.name, option.name
+
+
 def test_a_list_of_commands_says_of_each_what_its_own_page_begins_with() -> None:
     assert SUMMARIES.keys() == COMMANDS.keys() - {()}
     for path, summary in SUMMARIES.items():

@@ -1,4 +1,4 @@
-"""How the batch is handed to the attention libraries, which are not here: FAKES of them read what they are given.
+"""How the batch is handed to the attention libraries: FAKES of them read what they are given, and on a GPU they do.
 
 A fake is a dense float32 reference with the library's parameters and its rules (causal from the end of the keys, window
 counted to the left of the query). These tests prove the arguments, and nothing about the libraries' own kernels.
@@ -157,14 +157,39 @@ def test_the_arguments_given_to_a_fake_library_say_what_the_batch_says(
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: type(library).__name__)
 def test_rows_that_see_what_is_not_finite_come_back_as_nan(library: LibraryAttention, fakes: None) -> None:
-    case = Case((50, 50), 4, 2, 16, 16, torch.bfloat16)
-    expected = case.run(library, [[(0, 0, 50), (1, 0, 50)]], 16)
+    check_not_finite(library, "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: type(library).__name__)
+@pytest.mark.parametrize("block_size", [16, 256])
+@pytest.mark.parametrize("how", [{}, {"sliding_window": 7}, {"softcap": 5.0}])
+def test_a_library_that_is_here_gives_what_the_oracle_does(
+    library: LibraryAttention, block_size: int, how: dict[str, Any]
+) -> None:
+    """In chunks and single tokens, in a pool that is NaN wherever nobody has written."""
+    window, softcap = how.get("sliding_window"), how.get("softcap")
+    for heads, kv_heads, width in ((9, 3, 64), (7, 1, 128), (2, 2, 64)):
+        group = heads // kv_heads
+        asked = AttentionKind(CUDA, torch.bfloat16, width, width, block_size, window, softcap, group=group)
+        if (problem := library.problem(asked)) is not None:
+            pytest.skip(problem)
+        case = Case((1, 33, 60, 600), heads, kv_heads, width, width, torch.bfloat16, device="cuda")
+        chunks = [[(0, 0, 1), (1, 0, 20), (2, 0, 59), (3, 0, 599)], [(1, 20, 13), (2, 59, 1), (3, 599, 1)]]
+        case.assert_near_the_oracle(case.run(library, chunks, block_size, **how), window, softcap)
+    check_not_finite(library, "cuda", block_size)
+
+
+def check_not_finite(library: LibraryAttention, device: str, block_size: int = 16) -> None:
+    case = Case((50, 50), 4, 2, 16, 16, torch.bfloat16, device=device)
+    expected = case.run(library, [[(0, 0, 50), (1, 0, 50)]], block_size)
     case.k[0][20, 1, 3] = torch.nan
     case.v[0][40, 0, 0] = torch.inf
-    first, second = case.run(library, [[(0, 0, 33), (1, 0, 10)], [(0, 33, 17), (1, 10, 40)]], 16)
+    first, second = case.run(library, [[(0, 0, 33), (1, 0, 10)], [(0, 33, 17), (1, 10, 40)]], block_size)
     assert torch.equal(first[:20], expected[0][:20]) and first[20:].isnan().all()
     assert torch.equal(second, expected[1])
-    windowed = case.run(library, [[(0, 0, 50)]], 16, sliding_window=4)[0]
+    windowed = case.run(library, [[(0, 0, 50)]], block_size, sliding_window=4)[0]
     assert [i for i, row in enumerate(windowed) if row.isnan().any()] == [20, 21, 22, 23, 40, 41, 42, 43]
 
 

@@ -144,7 +144,8 @@ def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, held_
     """The recipe in TRL's words."""
     generation, optimiser = recipe.generation, recipe.optimiser
     how = arguments(recipe, optimiser, batch.micro, batch.accumulate, steps, begun, held_out=bool(held_out))
-    how["per_device_eval_batch_size"] = held_out_batch(held_out, generation.group, begun.state.num_processes)
+    at_once = max(HELD_OUT_BATCH, batch.micro)
+    how["per_device_eval_batch_size"] = held_out_batch(held_out, generation.group, begun.state.num_processes, at_once)
     return GRPOConfig(
         **how,
         shuffle_dataset=False,
@@ -175,15 +176,15 @@ def _arguments(recipe: GrpoRecipe, batch: Batch, steps: int, begun: Begun, held_
     )
 
 
-def held_out_batch(prompts: int, group: int, processes: int) -> int:
-    """Completions to held-out prompts that a process writes at once: about `HELD_OUT_BATCH`, and all batches alike.
+def held_out_batch(prompts: int, group: int, processes: int, at_once: int) -> int:
+    """Completions to held-out prompts that a process writes at once: about `at_once`, and all batches alike.
 
     Trainers take the mean over batches, and fill the last one up with completions to prompts that were answered before;
     with more processes than a group can be cut into, some prompts then still count twice.
     """
     fitting = [
         size
-        for size in range(1, max(HELD_OUT_BATCH, group) + 1)
+        for size in range(1, max(at_once, group) + 1)
         if size * processes % group == 0 and prompts * group % (size * processes) == 0
     ]
     return fitting[-1] if fitting else group

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -15,7 +16,7 @@ pytest.importorskip("trl", reason="needs the extra train")
 from adjudge.rewards.records.group import Group
 from adjudge.rewards.reward import GroupReward
 from adjudge.training.grpo.grpo import train_grpo
-from adjudge.training.grpo.trainer import HELD_OUT_BATCH, held_out_batch, weigh
+from adjudge.training.grpo.trainer import held_out_batch, weigh
 from adjudge.training.reward_log import read_rewards
 from tests.jsonl import write_lines
 from tests.training.runs import Vowels, tiny_recipe
@@ -68,15 +69,35 @@ def test_held_out_rewards_of_batches_that_abstain_unalike_are_one_mean(tmp_path:
     assert run.before == pytest.approx(fmean(known), abs=1e-6)
 
 
+@pytest.mark.parametrize("at_once", [16, 64])
 @pytest.mark.parametrize("processes", [1, 2, 4])
-def test_batches_of_held_out_prompts_are_alike_and_of_whole_groups(processes: int) -> None:
+def test_batches_of_held_out_prompts_are_alike_and_of_whole_groups(processes: int, at_once: int) -> None:
     for prompts in range(1, 40):
         for group in (2, 4, 8, 12, 16, 32):
-            size = held_out_batch(prompts, group, processes)
+            size = held_out_batch(prompts, group, processes, at_once)
             if group % processes == 0:
-                assert prompts * group % (size * processes) == 0 and size <= max(HELD_OUT_BATCH, group)
+                assert prompts * group % (size * processes) == 0 and size <= max(at_once, group)
             assert size * processes % group == 0
-    assert held_out_batch(8, 8, 1) == 16 and held_out_batch(9, 8, 1) == 8 and held_out_batch(5, 8, 3) == 8
+    assert held_out_batch(9, 8, 1, at_once) == (24 if at_once == 64 else 8) and held_out_batch(5, 8, 3, at_once) == 8
+    assert held_out_batch(8, 8, 1, at_once) == held_out_batch(32, 8, 1, at_once) == at_once
+
+
+@pytest.mark.parametrize(("micro", "groups"), [(2, 5), (20, 10)])
+def test_held_out_prompts_are_answered_as_many_at_once_as_the_policy_learns_from(
+    tmp_path: Path, micro: int, groups: int
+) -> None:
+    sizes = []
+
+    class Counted(Vowels):
+        def score_groups(self, groups: Sequence[Group]) -> list[GroupReward]:
+            sizes.append(len(groups))
+            return super().score_groups(groups)
+
+    data = {"prompts": [f"number {n}" for n in range(20)], "held_out": 10}
+    optimiser = {"steps": 1, "prompts_per_step": 10, "micro_batch": micro}
+    train_grpo(tiny_recipe(tmp_path, data=data, optimiser=optimiser), reward=Counted())
+    before, after = sizes[: len(sizes) // 2], sizes[-(len(sizes) // 2) :]
+    assert before == after == [groups] * (10 // groups)
 
 
 def test_a_first_call_that_is_too_late_leaves_the_table_of_completions_whole(tmp_path: Path) -> None:
