@@ -70,8 +70,8 @@ class Engine(EngineFace):
     are given none (None: other ones in each run). `cuda_graphs` records decode steps on a GPU once for each size, and
     plays them from then on: the fewer tokens a step has, the more of its time are launches; it wants attention by our
     Triton kernel. `batch_invariant` has results on a GPU not depend on the batch either, by dense layers, norms and
-    attention of our own, and opens no model of which a probe finds otherwise (on an H100 scores took 1.29 x as long
-    with it, texts 1.05 x). `torch_compile` fuses what lies between attention and dense layers, which takes a minute
+    attention of our own, and opens no model of which a probe finds otherwise (on an H200 scores took 1.7 x as long
+    with it, texts 2.2 x). `torch_compile` fuses what lies between attention and dense layers, which takes a minute
     when the engine opens.
 
     Threads may share an engine: their calls then share its steps. On CPU results do not depend, bit for bit, on what

@@ -2,15 +2,17 @@
 
 | back end | where | bit-equal in any company |
 |---|---|---|
+| `triton` | our kernel, on CUDA (attention_triton) | yes |
 | `flash` | flash-attn 3 or 2, if importable | no (attention_library says what is known) |
 | `varlen` | torch's varlen attention with a block table | no |
-| `triton` | our kernel, on CUDA (attention_triton) | yes |
 | `numba` | our compiled kernel, in float32 on CPUs with AVX2 or AVX-512 (attention_numba) | yes |
 | `torch` | everywhere (attention_torch: tiles for CPUs) | on a CPU |
 
 The first that can serve the device, dtype, widths, query heads on a KV head, block size, window, soft cap and sinks of
-a call serves it, never depending on how many rows there are; on a CPU that is `numba` or `torch`, and `torch` on a GPU
-where no tile of our kernel fits. `ADJUDGE_ATTENTION` names one, and BackendUnavailable says why it cannot.
+a call serves it, never depending on how many rows there are: on a GPU `triton`, and the others where no tile of our
+kernel fits; on a CPU `numba` or `torch`. flash-attn 3, with what our contract adds to it, takes 1.4 to 3 times as long
+for a judge's questions and for decode, and 0.6 of the time for long prompts by themselves (bench/results/gpu.md).
+`ADJUDGE_ATTENTION` names one, and BackendUnavailable says why it cannot.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ LIBRARIES: dict[str, tuple[LibraryAttention, ...]] = {
 }
 INVARIANT = ("triton", "numba", "torch")
 NAMES = (*LIBRARIES, *INVARIANT)
+IN_TURN = {"cuda": ("triton", *LIBRARIES, "torch"), "cpu": ("numba", "torch")}
+"""Who is asked to serve a device's calls, one after the other."""
 
 Attention = Callable[..., torch.Tensor]
 
@@ -88,27 +92,32 @@ def attention_backend(kind: AttentionKind, forced: str | None = None) -> tuple[s
     if forced and forced not in NAMES:
         raise BackendUnavailable(f'{named} is "{forced}": set it to {", ".join(NAMES)}, or leave it unset')
     problems: list[str] = []
-    for name, libraries in LIBRARIES.items():
-        for library in libraries if forced in ("", name) else ():
-            if (problem := library.problem(kind)) is None:
-                return name, library
-            problems.append(problem)
-    if forced == "triton" or (not forced and kind.device.type == "cuda"):
+    for name in (forced,) if forced else IN_TURN.get(kind.device.type, ("torch",)):
+        if (attend := _serving(name, kind, problems)) is not None:
+            return name, attend
+    said = "; ".join(problems)
+    raise BackendUnavailable(f'{named} is "{forced}" but it cannot serve here: {said}: name another, or leave it unset')
+
+
+def _serving(name: str, kind: AttentionKind, problems: list[str]) -> Attention | None:
+    """What serves calls of a kind by that name; None where nothing does, and `problems` say why."""
+    for library in LIBRARIES.get(name, ()):
+        if (problem := library.problem(kind)) is None:
+            return library
+        problems.append(problem)
+    if name == "triton":
         if (problem := triton_problem(kind.device) or _no_tile(kind)) is None:
             from adjudge.kernels.attention_triton import triton_attention
 
-            return "triton", triton_attention
+            return triton_attention
         problems.append(problem)
-    if forced == "numba" or (not forced and kind.device.type == "cpu"):
+    if name == "numba":
         if (problem := numba_problem(kind)) is None:
             from adjudge.kernels.attention_numba import numba_attention
 
-            return "numba", numba_attention
+            return numba_attention
         problems.append(problem)
-    if forced in ("", "torch"):
-        return "torch", torch_attention
-    said = "; ".join(problems)
-    raise BackendUnavailable(f'{named} is "{forced}" but it cannot serve here: {said}: name another, or leave it unset')
+    return torch_attention if name == "torch" else None
 
 
 def _no_tile(kind: AttentionKind) -> str | None:

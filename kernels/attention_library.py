@@ -8,7 +8,8 @@ None of them is proven to be batch invariant, so none may serve where bit-equal 
   batch, and a neighbour that grew by a token has been seen to change a row's bits (vllm-project/vllm#51902).
 
 They read the same cache and batch as `paged_attention`, and honour its contract for padding and for values that were
-not finite; nothing here waits for the device.
+not finite; nothing here waits for the device. What nobody has written must be finite in their cache, as `PagedKV.empty`
+leaves it on a GPU: flash-attn 3 was seen to carry NaN from there into the results where blocks hold 256.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 import torch
 
+from adjudge.kernels.dispatch import BackendUnavailable
 from adjudge.kernels.paged_kv import PagedBatch, PagedKV, to_device
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -100,7 +102,13 @@ class LibraryAttention(ABC):
         more = self.arguments(batch, scale, window) | ({} if softcap is None else {"softcap": softcap})
         if "num_splits" in _parameters(attend):
             more["num_splits"] = 1
-        output: torch.Tensor = attend(query_THD, cache.key, cache.value, **more)
+        try:
+            output: torch.Tensor = attend(query_THD, cache.key, cache.value, **more)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # builds leave out what their signature has: soft caps, windows, widths
+            how = f"{self.module}.{self.function} cannot serve here ({error})"
+            raise BackendUnavailable(f"{how}: name another in ADJUDGE_ATTENTION, or leave it unset") from error
         output.masked_fill_(seen_bad(cache, batch, sliding_window)[:, None, None], torch.nan)
         output[batch.filled :] = 0
         return output

@@ -7,7 +7,7 @@ blocks of 64, whatever the batch.
 Predicted for a layer of 3584 x 3584 in bf16 (25.7 MB) on an H100: 1 to 64 rows are 56 programs,
 less than half of its processors, so at most half of its bandwidth: 15 to 20 µs where the library takes about 10. With
 4,096 rows a tile moves 1 byte from the L2 cache for 32 FLOP, which allows some 175 TFLOP/s, a third of the library's.
-Measured since is what it costs the default model as a whole: scores take 1.29 times as long, texts 1.05
+Measured since is what it costs the default model as a whole on an H200: scores take 1.7 times as long, texts 2.2
 (bench/results/gpu.md).
 """
 

@@ -33,8 +33,13 @@ class PagedKV:
 
     @staticmethod
     def empty(blocks: int, block_size: int, key: torch.Tensor, value: torch.Tensor) -> PagedKV:
-        """A cache for keys and values shaped like `key` and `value` ([T, KV heads, D])."""
-        keys, values = (like.new_empty(blocks, block_size, *like.shape[1:]) for like in (key, value))
+        """A cache for keys and values shaped like `key` and `value` ([T, KV heads, D]).
+
+        On a GPU all of it holds zeros: libraries read whole blocks, and NaN that stood in the memory before would come
+        through their masks.
+        """
+        shapes = ((like, (blocks, block_size, *like.shape[1:])) for like in (key, value))
+        keys, values = (like.new_zeros(size) if like.is_cuda else like.new_empty(size) for like, size in shapes)
         keys[0], values[0] = 0, 0
         return PagedKV(keys, values, torch.zeros(blocks * block_size, dtype=torch.bool, device=key.device))
 

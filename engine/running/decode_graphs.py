@@ -1,7 +1,7 @@
 """CUDA graphs for decode: a step of one token each is recorded once for each size, and then played in one launch.
 
 Of a small model the launches of a decode step (some fifteen a layer, at 3 to 5 µs each) take longer than the step
-itself: on an H100 twelve texts of the default model took 0.71 of the time (bench/results/gpu.md). Attention is that
+itself: on an H200 twelve texts of the default model took 0.28 of the time (bench/results/gpu.md). Attention is that
 of the Triton kernel, whose plan for a step is nothing but tensors; flash-attn's calls hold the longest context as a
 number, which a graph would keep.
 """

@@ -43,7 +43,7 @@ def oracle(
 
 class Case:
     """Sequences with random states, laid out in shuffled blocks of a pool that is poisoned wherever nobody has
-    written.
+    written (`run`: with what is `unwritten`).
 
     The first `shared` positions of all sequences hold the same states; `run` may keep them in the same blocks.
     """
@@ -80,6 +80,7 @@ class Case:
         block_size: int,
         layout: int = 0,
         siblings: bool = False,
+        unwritten: float = torch.nan,
         **how: Any,
     ) -> list[torch.Tensor]:
         """Outputs by sequence, computed in steps of (sequence, start, length) chunks.
@@ -94,7 +95,7 @@ class Case:
             common = self.shared // block_size
             blocks = [blocks[0][:common] + own[common:] for own in blocks]
         cache = PagedKV.empty(pool, block_size, self.k[0].to(self.device), self.v[0].to(self.device))
-        cache.key[1:], cache.value[1:] = torch.nan, torch.nan
+        cache.key[1:], cache.value[1:] = unwritten, unwritten
         output = [
             torch.full((*q.shape[:2], v.shape[2]), torch.nan, dtype=q.dtype)
             for q, v in zip(self.q, self.v, strict=True)

@@ -156,25 +156,29 @@ def test_a_back_end_that_cannot_serve_says_why(forced: str, reason: str, monkeyp
         attention_backend(AttentionKind(CPU, torch.bfloat16, 64, 64, 16), forced)
 
 
-def test_libraries_come_first_on_cuda_and_the_cache_has_the_blocks_they_want(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "LIBRARIES", {"flash": (Library(256),), "varlen": (Library(16),)})
-    assert served_by(CUDA, 256) == "flash" and served_by(CUDA, 16) == "varlen"
-    assert attention_block_size(CUDA, torch.bfloat16, 64) == 256
-    assert attention_block_size(CPU, torch.float32, 64) == 16
-    monkeypatch.setenv("ADJUDGE_ATTENTION", "varlen")
-    assert attention_block_size(CUDA, torch.bfloat16, 64) == 16
-
-
-def test_without_libraries_cuda_gets_our_kernel_which_is_batch_invariant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_gets_our_kernel_which_is_batch_invariant_and_libraries_where_they_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("triton", reason="triton is not installed")
+    monkeypatch.setattr(attention, "LIBRARIES", {"flash": (Library(256),), "varlen": (Library(16),)})
     kind = AttentionKind(CUDA, torch.bfloat16, 64, 64, 16)
-    monkeypatch.setattr(attention, "LIBRARIES", {"flash": (Library(16),), "varlen": (Library(),)})
-    assert not is_batch_invariant(kind)
-    monkeypatch.setattr(attention, "LIBRARIES", {"flash": (Library(),), "varlen": (Library(),)})
     assert served_by(CUDA) == "triton" and is_batch_invariant(kind)
-    wide = AttentionKind(CUDA, torch.bfloat16, 576, 512, 16)  # no tile of which could be launched
-    assert attention_backend(wide)[0] == "torch" and not is_batch_invariant(wide)
+    assert attention_block_size(CUDA, torch.bfloat16, 64) == attention_block_size(CPU, torch.float32, 64) == 16
+    monkeypatch.setenv("ADJUDGE_ATTENTION", "flash")
+    assert served_by(CUDA, 256) == "flash" and attention_block_size(CUDA, torch.bfloat16, 64) == 256
+    with pytest.raises(BackendUnavailable, match="no blocks of 16 on cuda"):
+        served_by(CUDA)
+    monkeypatch.setenv("ADJUDGE_ATTENTION", "varlen")
+    assert served_by(CUDA) == "varlen" and not is_batch_invariant(kind)
     assert attention_block_size(CUDA, torch.bfloat16, 64) == 16
+
+
+def test_libraries_and_then_torch_serve_where_no_tile_of_ours_can_be_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    wide = AttentionKind(CUDA, torch.bfloat16, 576, 512, 16)
+    for flash, varlen, serves in ((16, 16, "flash"), (256, 16, "varlen"), (256, 256, "torch")):
+        monkeypatch.setattr(attention, "LIBRARIES", {"flash": (Library(flash),), "varlen": (Library(varlen),)})
+        assert attention_backend(wide)[0] == serves and not is_batch_invariant(wide)
 
 
 def test_torch_serves_heads_whose_tiles_do_not_fit_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
