@@ -15,7 +15,7 @@ import msgspec
 from adjudge.engine.checking import is_number, shown
 from adjudge.engine.completion import Completion
 from adjudge.engine.embedding import Embedding
-from adjudge.engine.errors import AdjudgeError, LabelError, PromptError
+from adjudge.engine.errors import AdjudgeError, LabelError, ModelUnsupported, PromptError
 from adjudge.engine.model_reward import ModelReward
 from adjudge.engine.models.reward_head import RewardHead
 from adjudge.engine.sampling import Sampling
@@ -106,9 +106,9 @@ class EngineFace(ABC):
         """Raise AdjudgeError, with the mend, where `embed` could give nothing but "unsupported"."""
 
     def require_rewards(self) -> None:
-        """Raise AdjudgeError where the model is no reward model, with the mend."""
+        """Raise ModelUnsupported where the model is no reward model, with the mend."""
         if self.reward_head is None:
-            raise AdjudgeError(
+            raise ModelUnsupported(
                 f"{self.name} has no reward head here: a scalar judge needs a reward model (a checkpoint for"
                 " sequence classification with num_labels 1, or an adapter with such a head) on an engine of its own"
             )
@@ -240,10 +240,16 @@ class EngineFace(ABC):
         """The distribution over `labels` where each completion wrote its score: read there, not from what was drawn.
 
         `prompts` are those that `generate` was given. A completion without a readable score gives one with reason
-        "unparsable"; see `AnswerFormat` for how a score is written (one form for all completions, or one each).
+        "unparsable"; see `AnswerFormat` for how a score is written (one form for all completions, or one each). Raises
+        LabelError, and PromptError for too few prompts or forms.
         """
         label_set = Labels.of(labels)
         forms = list(form) if isinstance(form, Sequence) else [form or AnswerFormat()] * len(completions)
+        if len(forms) != len(completions):
+            given = f"{len(forms)} formats for {len(completions)} completions"
+            raise PromptError(f"form has {given}: give one for all, or one each")
+        if (count := 1 + max((one.prompt for one in completions), default=-1)) > len(prompts):
+            raise PromptError(f"the completions are of {count} prompts, and {len(prompts)} given: give all of them")
         found = find_answers(completions, label_set.labels, forms, self.byte_table())
         before = {place: answer[0] for place, answer in enumerate(found) if answer is not None}
         places = list(before)
@@ -328,6 +334,8 @@ class EngineFace(ABC):
         options: dict[str, Any],
     ) -> tuple[list[Tokens], Sampling]:
         """Every prompt as tokens, and how to sample, checked; raises PromptError."""
+        if not isinstance(seeds, Sized | None):
+            raise PromptError(f"seeds is {shown(seeds)}: give a whole number for each prompt")
         if seeds is not None and len(seeds) != len(prompts):
             raise PromptError(f"{len(seeds)} seeds for {len(prompts)} prompts: give one for each")
         for seed in () if seeds is None else seeds:

@@ -179,6 +179,8 @@ class Sampling(msgspec.Struct, frozen=True, dict=True):
         if unknown := sorted(options.keys() - set(Sampling.__struct_fields__)):
             fields = ", ".join(Sampling.__struct_fields__)
             raise PromptError(f"{unknown[0]} is no field of Sampling: choose from {fields}")
+        if not isinstance(sampling, Sampling | None):
+            raise PromptError(f"sampling is {shown(sampling)}: give a Sampling, or its fields as options")
         sampling = sampling or Sampling(**options)
         if len(sampling.allowed_token_ids or ()) > vocabulary:
             raise PromptError(f"allowed_token_ids is longer than the vocabulary of {vocabulary}: give each token once")

@@ -185,6 +185,8 @@ class Tokenizer:
             ids = tuple(chain.from_iterable(self.segments(prompt, most)))
         else:
             try:
+                if isinstance(prompt, bytes | bytearray):  # whose numbers are no token ids
+                    raise TypeError
                 ids = tuple(map(index, prompt))
             except (TypeError, ValueError) as error:
                 mend = "give a string, a Prompt (engine.chat makes one of messages) or token ids"

@@ -181,6 +181,8 @@ def test_a_prompt_without_room_is_an_answer_and_the_context_bounds_the_text(engi
         ({"regex": 3}, "regex is int: give a string"),
         ({"sampling": Sampling(), "n": 2}, "not both"),
         ({"seeds": [1, 2]}, "2 seeds for 1 prompts"),
+        ({"seeds": 5}, "seeds is 5: give a whole number for each prompt"),
+        ({"sampling": {"n": 2}}, "sampling is {'n': 2}: give a Sampling, or its fields as options"),
     ],
 )
 def test_each_mistake_is_named(engine: Engine, options: dict[str, Any], reason: str) -> None:
@@ -278,6 +280,10 @@ def test_seeds_are_whole_numbers_numpys_too() -> None:
     prompts, how = [[1, 2], [3, 4]], {"max_tokens": 4, "temperature": 1.0}
     texts = [engine.generate(prompts, seeds=seeds, **how) for seeds in ([0, 1], np.arange(2))]  # type: ignore[arg-type]
     assert [text.token_ids for text in texts[0]] == [text.token_ids for text in texts[1]]
+    assert Engine(TINY, kv_cache_gb=0.05, seed=np.int64(3)).generate([[1]], max_tokens=1)  # type: ignore[arg-type]
+    for seed in ([1], 1.5, "1"):
+        with pytest.raises(AdjudgeError, match="seed is .*: give a whole number, or None"):
+            Engine(TINY, seed=seed)  # type: ignore[arg-type]
     with pytest.raises(PromptError, match="seeds holds 1.5: give a whole number for each prompt"):
         engine.generate(prompts, seeds=[1.5, 2], **how)  # type: ignore[list-item]
 

@@ -150,7 +150,7 @@ def test_what_is_no_list_of_messages_is_one_sentence(given: Any) -> None:
         checked_messages(given)
 
 
-@pytest.mark.parametrize("given", [[{"role": "user", "content": "hi"}], None, ["word"]])
+@pytest.mark.parametrize("given", [[{"role": "user", "content": "hi"}], None, ["word"], b"word"])
 def test_what_is_no_prompt_is_one_sentence(tiny: Tokenizer, given: Any) -> None:
     with pytest.raises(PromptError, match=r"is no prompt: give a string, a Prompt \(engine.chat makes one"):
         tiny.prompt(given)

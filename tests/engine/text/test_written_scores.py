@@ -10,6 +10,7 @@ import torch
 
 from adjudge.engine.completion import Completion
 from adjudge.engine.engine import Engine
+from adjudge.engine.errors import PromptError
 from adjudge.engine.text.written_scores import AnswerFormat, bytes_themselves, find_answers, written_answers
 from tests.engine.reference import open_reference
 from tests.engine.tiny import DIGITS, TINY
@@ -57,6 +58,14 @@ def test_a_closing_that_stopped_the_text_is_its_closing_all_the_same(engine: Eng
     assert [one.text for one in ended] == ["<ANSWER> 3 ", "<ANSWER> 3 </ANSWER"]
     scores = engine.read_answers(["why"], ended, DIGITS, AnswerFormat(at_end=True))
     assert [score.reason for score in scores] == [None, "unparsable"]
+
+
+def test_completions_of_other_prompts_and_too_few_forms_are_one_sentence(engine: Engine) -> None:
+    texts = engine.generate(["a", "b"], max_tokens=1)
+    with pytest.raises(PromptError, match="completions are of 2 prompts, and 1 given"):
+        engine.read_answers(["a"], texts, DIGITS)
+    with pytest.raises(PromptError, match="form has 1 formats for 2 completions: give one for all, or one each"):
+        engine.read_answers(["a", "b"], texts, DIGITS, [AnswerFormat()])
 
 
 def test_reading_a_score_computes_little_of_what_was_written_again(engine: Engine) -> None:
