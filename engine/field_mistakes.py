@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-_INVALID = re.compile(r"Invalid enum value .*?(?: - at `\$(?P<place>.*)`)?", re.DOTALL)
+_INVALID = re.compile(r"Invalid (?:enum )?value .*?(?: - at `\$(?P<place>.*)`)?", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>.*?)`(?: - at `\$(?P<place>.*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[]+)|\[[^\]]*\]")
 
@@ -25,13 +25,17 @@ def choices_of(error: msgspec.ValidationError, kind: Any) -> str:
 
 
 def field_meant(error: msgspec.ValidationError, kind: Any) -> str | None:
-    """The field of a `kind` that has nearly the name of one that it has not; None where there is none."""
+    """The field of a `kind` that has nearly the name of one that it has not; None where there is none.
+
+    Of several it is the nearest that begins alike. One that may only be null is not meant.
+    """
     found = _UNKNOWN.fullmatch(str(error))
     if found is None:
         return None
     structs = [part for part in _hinted(kind, found["place"]) if _is_struct(part)]
-    names = [field.encode_name for struct in structs for field in msgspec.structs.fields(struct)]
-    return next(iter(difflib.get_close_matches(found["name"], names, 1)), None)
+    fields = [field for struct in structs for field in msgspec.structs.fields(struct)]
+    near = difflib.get_close_matches(found["name"], [one.encode_name for one in fields if one.type is not NoneType])
+    return max(near, key=lambda name: name[:3] == found["name"][:3], default=None)
 
 
 def _hinted(kind: Any, place: str | None) -> list[Any]:
@@ -57,6 +61,8 @@ def _inside(hint: Any, name: str | None) -> list[Any]:
     if name is None:
         return [part for part in get_args(hint) if part is not Ellipsis][-1:]
     if _is_struct(hint):
+        if name == hint.__struct_config__.tag_field:
+            return [Literal[hint.__struct_config__.tag]]
         hints = get_type_hints(hint, include_extras=True)
         return [hints[field.name] for field in msgspec.structs.fields(hint) if field.encode_name == name]
     return []

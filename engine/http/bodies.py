@@ -95,6 +95,8 @@ def _named(error: msgspec.ValidationError, kind: type[Any]) -> HttpError:
         near = field_meant(error, kind)
         mend = "remove it" if near is None else f'if "{near}" is meant, rename it, or remove it'
         return HttpError(400, f"{where} is no field of this request: {mend}", param=where)
+    if where and what.startswith("Expected `null`"):
+        return HttpError(400, f"{where} is not supported: leave it out", param=where)
     return HttpError(
         400, f"{where or 'the body'}: {what[:1].lower()}{what[1:]}{choices_of(error, kind)}", param=where or None
     )

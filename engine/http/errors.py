@@ -16,6 +16,7 @@ from adjudge.engine.errors import (
     CallTooLarge,
     EngineFailed,
     LabelError,
+    ModelUnsupported,
     NotServing,
     PromptError,
     QueueFull,
@@ -83,6 +84,8 @@ def http_error(error: Exception) -> HttpError:
         case EngineFailed():
             log.error("the engine failed", exc_info=error)
             return HttpError(503, str(error), code="engine_failed")
+        case ModelUnsupported():
+            return HttpError(400, f"model: {error}", param="model")
         case AdjudgeError():
             return HttpError(400, str(error))
         case ValidationException(extra=[{"key": key, "message": message}, *_]):

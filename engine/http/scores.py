@@ -24,7 +24,7 @@ from adjudge.engine.http.limits import MOST_LABEL_LOGPROBS
 from adjudge.engine.http.service import AnyRequest, Service
 from adjudge.engine.http.text_request import Usage
 from adjudge.engine.score import Score
-from adjudge.engine.text.labels import Labels, LabelSet
+from adjudge.engine.text.labels import Labels, LabelSet, check_values
 
 OF_AN_ID = 8
 """Characters that a token id counts as, where what is held in memory is bounded."""
@@ -96,7 +96,7 @@ class ScoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         if (self.labels is None) == (self.label_token_ids is None):
             raise HttpError(400, "give either label_token_ids or labels", param="label_token_ids")
         if self.label_token_ids is None:
-            return Labels(tuple(self.labels or ()), None if self.values is None else tuple(self.values))
+            return Labels(tuple(self.labels or ()), self._label_values())
         if self.values is not None:
             raise HttpError(400, "values go with labels, not with label_token_ids: leave them out", param="values")
         ids = [part for part in self.label_token_ids if isinstance(part, int)]
@@ -110,6 +110,17 @@ class ScoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
                 400, f"label_token_ids has {len(lists)} lists for {count} items: one each", param="label_token_ids"
             )
         return [LabelSet.of_ids(part) for part in lists]
+
+    def _label_values(self) -> tuple[float, ...] | None:
+        """The labels' numbers; raises a 400 for too few or many, and for one that is too large."""
+        if self.values is None:
+            return None
+        if (count := len(self.labels or ())) != len(self.values):
+            said = f"values has {len(self.values)} numbers for {count} labels: give one each"
+            raise HttpError(400, said, param="values")
+        with blame("values", labels="values"):
+            check_values(self.values)
+        return tuple(self.values)
 
 
 class ScoreResponse(msgspec.Struct, frozen=True):

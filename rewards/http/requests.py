@@ -140,6 +140,9 @@ class RewardRequest(JudgingRequest, frozen=True, forbid_unknown_fields=True, kw_
         if (self.groups is None) == (self.query is None):
             raise HttpError(400, "give either groups, or query with prompts and labels", param="groups")
         if self.groups is not None:
+            for name in ("prompts", "labels"):
+                if getattr(self, name) is not None:
+                    raise HttpError(400, f"{name} goes with query, not with groups: leave it out", param=name)
             return [
                 Pair(completion, group.reference, group.prompt)
                 for group in self.groups

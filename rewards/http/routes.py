@@ -17,7 +17,7 @@ from litestar.di import NamedDependency, Provide
 from litestar.params import FromQuery, JSONBody
 
 from adjudge.engine.absent import AbsentEngine
-from adjudge.engine.errors import AdjudgeError, NotServing, QueueFull
+from adjudge.engine.errors import AdjudgeError, ModelUnsupported, NotServing, QueueFull
 from adjudge.engine.face import EngineFace
 from adjudge.engine.http.errors import HttpError
 from adjudge.engine.http.service import AnyRequest, Service
@@ -162,7 +162,7 @@ def told(param: str | None) -> Iterator[None]:
     """Within the block a mistake is a 400 that names `param`, or the option that it calls by its name."""
     try:
         yield
-    except (HttpError, QueueFull, NotServing):
+    except (HttpError, QueueFull, NotServing, ModelUnsupported):
         raise
     except AdjudgeError as error:
         words = by_name(str(error))

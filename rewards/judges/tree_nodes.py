@@ -138,11 +138,11 @@ def checked_weights(weights: Mapping[str, float], without: frozenset[str]) -> di
     for name, weight in weights.items():
         if name not in paths or paths[name] == "impression":
             names = ", ".join((*CONTENT, *FORMAT))
-            raise AdjudgeError(f'there is no weight for "{name}": give them for {names}')
+            raise AdjudgeError(f'weights name "{name}", which is no leaf: choose from {names}')
         if not is_number(weight, Real):
             raise AdjudgeError(f'the weight of "{name}" is {shown(weight)}: give a number')
         if paths[name] in known:
-            raise AdjudgeError(f'the weight of "{name}" is given twice: leave one out')
+            raise AdjudgeError(f'weights give "{name}" twice: leave one out')
         known[paths[name]] = float(weight)
     for node, leaves in TREE.items():
         wanted = [path for path in leaves if path not in without]
@@ -173,7 +173,7 @@ def parse_weights(text: str, without: frozenset[str] = frozenset()) -> Literal["
         if not name or not math.isfinite(weight):
             raise AdjudgeError(f'weights hold "{part[:60]}": write equal, generated, or leaf=number after commas')
         if name in given:
-            raise AdjudgeError(f'the weight of "{name}" is given twice: leave one out')
+            raise AdjudgeError(f'weights give "{name}" twice: leave one out')
         given[name] = weight
     if not given:
         raise AdjudgeError("weights are empty: write equal, generated, or leaf=number after commas")

@@ -121,7 +121,9 @@ def test_an_input_may_abstain_and_leaves_the_others_theirs(judged: Served) -> No
 
 def test_a_model_without_a_head_is_told_apart(site: Served) -> None:
     response = site.post(PATH, {"input": "a"})
-    assert response.status_code == 400 and "needs a reward model" in error_of(response)["message"]
+    error = error_of(response)
+    assert (response.status_code, error["param"]) == (400, "model") and "model: " in error["message"]
+    assert "needs a reward model" in error["message"]
     with (
         RemoteEngine(site.url, MODEL) as remote,
         pytest.raises(RemoteError, match="no reward head here.*: pass the address of a reward model's server"),

@@ -146,6 +146,22 @@ def test_a_body_that_is_no_request_is_told_so(site: Served, body: bytes, message
     assert response.status_code == 400 and message in error_of(response)["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "change", "message"),
+    [
+        (TEXT, {"max_completion_tokens": 5}, 'if "max_tokens" is meant, rename it'),
+        (TEXT, {"guided_choice": ["a"]}, 'if "choices" is meant, rename it'),
+        (TEXT, {"guided_json": {}}, "guided_json is not supported: leave it out"),
+        (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "'image_url': choose text"),
+    ],
+)
+def test_a_field_or_word_that_is_not_taken_is_told_with_one_that_is(
+    site: Served, path: str, change: dict[str, Any], message: str
+) -> None:
+    response = site.post(path, ({"prompt": "a"} if path == TEXT else {"messages": [USER]}) | change)
+    assert response.status_code == 400 and message in error_of(response)["message"], error_of(response)
+
+
 def test_routes_and_models_that_are_not_there(site: Served, client: openai.OpenAI) -> None:
     assert error_of(site.get("/v1/nothing")) and site.get("/v1/nothing").status_code == 404
     wrong = site.get("/v1/score")

@@ -244,7 +244,9 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
         ("judge", {"judge": "debate", "items": [ITEM], "without": "judge,reflect"}, "without", "nobody rules"),
         ("judge", {"judge": "debate", "items": [ITEM], "k": 3}, "k", "examples a debate retrieves: leave it out"),
         ("judge", {"judge": "tree", "items": [ITEM], "weights": "x"}, "weights", "weights hold"),
-        ("judge", {"judge": "scalar", "items": [ITEM]}, None, "has no reward head"),
+        ("judge", {"judge": "tree", "items": [ITEM], "weights": "x=1"}, "weights", 'weights name "x"'),
+        ("judge", {"judge": "tree", "items": [ITEM], "weights": "emotion=1,emotion=2"}, "weights", "twice"),
+        ("judge", {"judge": "scalar", "items": [ITEM]}, "model", "has no reward head"),
         ("judge", {"judge": "personal", "items": [ITEM]}, "items[0]", 'items[0]: its reader has no "reviews"'),
         ("judge", {"judge": "tree", "items": [{**ITEM, "task": "song"}]}, "items[0]", '"task" is "song"'),
         ("judge", {"pairs": [PAIR], "samples": 10**6}, "samples", "<= 64"),
@@ -252,6 +254,8 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
         ("judge", {"judge": "rubric", "items": [{**ITEM, "rubric": MANY}] * 12}, "items", "asks for 10800 answers"),
         ("rewards", {}, "groups", "either groups, or query"),
         ("rewards", {"groups": [GROUP], "query": []}, "groups", "either groups, or query"),
+        ("rewards", {"groups": [GROUP], "prompts": ["p"]}, "prompts", "goes with query"),
+        ("rewards", {"groups": [GROUP], "labels": ["r"]}, "labels", "goes with query"),
         ("rewards", {"groups": []}, "groups", "empty"),
         ("rewards", {"groups": [{**GROUP, "completions": []}]}, "groups[0].completions", "empty"),
         ("rewards", {"groups": [{"prompt": "p", "completions": ["c"]}]}, "groups[0].reference", "missing"),
@@ -264,9 +268,7 @@ def test_who_abstains_has_the_mean_of_its_group_and_who_is_left_alone_in_a_group
         ("rewards?fill=nan", {"groups": [GROUP]}, "fill", "finite"),
     ],
 )
-def test_each_mistake_names_its_place(
-    site: Served, path: str, body: dict[str, Any], param: str | None, message: str
-) -> None:
+def test_each_mistake_names_its_place(site: Served, path: str, body: dict[str, Any], param: str, message: str) -> None:
     response = site.post(f"/v1/{path}", body)
     error = error_of(response)
     assert response.status_code in (400, 404) and error["param"] == param and message in error["message"]

@@ -133,14 +133,14 @@ def test_a_users_weights_are_read_by_name_or_path() -> None:
 @pytest.mark.parametrize(
     ("weights", "reason"),
     [
-        ({"plot": 1}, 'no weight for "plot": give them for opening'),
-        ({"impression": 1}, 'no weight for "impression"'),
+        ({"plot": 1}, 'weights name "plot", which is no leaf: choose from opening'),
+        ({"impression": 1}, 'weights name "impression", which'),
         ({"emotion": 1}, 'weights of content lack "opening & ending"'),
         ({"emotion": math.nan}, 'weight of "emotion" is nan'),
         ({"emotion": "much"}, "weight of \"emotion\" is 'much'"),
         ([1.0], r"weights is \[1.0\]: choose equal or generated"),
         ({"emotion": True}, 'weight of "emotion" is True'),
-        ({"emotion": 1, "content/emotion": 1}, "given twice"),
+        ({"emotion": 1, "content/emotion": 1}, 'weights give "content/emotion" twice'),
         (dict.fromkeys(CONTENT, 0), "content sum to nothing"),
         (dict(zip(FORMAT, (1, -0.5, -0.49), strict=True)), "format sum to nothing"),
         (dict(zip(FORMAT, (0.1, 1, -0.1), strict=True)), "format sum to nothing"),  # for a poem, without formatting
