@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from numbers import Integral
 from typing import Any
 
@@ -24,6 +25,13 @@ def at_least(least: int, /, **numbers: Any) -> None:
             raise AdjudgeError(f"{name} is {shown(value)}: give a whole number of at least {least}")
         if value < least:
             raise AdjudgeError(f"{name} is {shown(value)}: give at least {least}")
+
+
+def draws(seed: Any) -> random.Random:
+    """What draws numbers by a seed, or for None other ones each time; raises AdjudgeError for what is neither."""
+    if seed is not None and not is_number(seed, Integral):
+        raise AdjudgeError(f"seed is {shown(seed)}: give a whole number, or None")
+    return random.Random(None if seed is None else int(seed))
 
 
 def shown(value: object) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import random
 import secrets
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from numbers import Integral
 from pathlib import Path
 from types import EllipsisType
 from typing import Any
@@ -23,7 +21,7 @@ from adjudge.engine.batching.scheduler import Scheduler
 from adjudge.engine.batching.step import Request, Step
 from adjudge.engine.batching.step_answers import answer
 from adjudge.engine.batching.writing import Writer, writers
-from adjudge.engine.checking import at_least, is_number, shown
+from adjudge.engine.checking import at_least, draws
 from adjudge.engine.devices import choose_device, choose_dtype
 from adjudge.engine.embedding import Embedding
 from adjudge.engine.errors import AdjudgeError, EngineFailed, NotServing
@@ -101,8 +99,7 @@ class Engine(EngineFace):
             raise AdjudgeError("batch_invariant and torch_compile do not go together: leave one out")
         if cuda_graphs:
             check_recordable(choose_device(device), isinstance(model, Lent))
-        if seed is not None and not is_number(seed, Integral):
-            raise AdjudgeError(f"seed is {shown(seed)}: give a whole number, or None")
+        self._random = draws(seed)
         sizes = {"max_batch_tokens": max_batch_tokens, "max_queue": max_queue}
         at_least(1, **{name: size for name, size in sizes.items() if size is not None})
         opened, where, name, fingerprint = _opened(model, device, dtype)
@@ -131,7 +128,6 @@ class Engine(EngineFace):
         self.asleep = False
         self._longest = self._room()
         self._grammars = Grammars(opened.tokenizer, self.runner.vocabulary, self.end_ids)
-        self._random = random.Random(None if seed is None else int(seed))
         self._turns = Turns()
         self._left: deque[Call] = deque()  # calls that nobody waits for any more
 

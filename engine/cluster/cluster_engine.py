@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import random
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import Any, ClassVar
 
-from adjudge.engine.checking import at_least
+from adjudge.engine.checking import at_least, draws
 from adjudge.engine.cluster.order import Order, Query
 from adjudge.engine.cluster.ray_session import RaySession
 from adjudge.engine.cluster.replica import Heads, Replica
@@ -59,6 +58,7 @@ class ClusterEngine(EngineFace):
         **engine_options: Any,
     ) -> None:
         at_least(1, replicas=replicas)
+        self._random = draws(seed)
         source = resolve(model)
         super().__init__(Tokenizer(open_tokenizer(source)))
         self.name, self.fingerprint = source.name, self.tokenizer.fingerprint_of(source.fingerprint)
@@ -85,7 +85,6 @@ class ClusterEngine(EngineFace):
         self.stats = self.dispatcher.stats
         self._max_prompt_tokens = min(each.max_prompt_tokens for each in opened)
         self._grammars = Grammars(self.tokenizer.inner, opened[0].vocabulary, opened[0].end_ids)
-        self._random = random.Random(seed)
 
     @property
     def adapter(self) -> str | None:  # type: ignore[override]

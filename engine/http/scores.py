@@ -154,7 +154,7 @@ async def score(data: JSONBody[ScoreRequest], request: AnyRequest, service: Name
         prompts, labels = await asyncio.to_thread(lambda: (data.prompts(), data.label_sets(count)))
         return await service.engine.open_score(prompts, labels, priority=data.priority or 0, timeout=timeout)
 
-    with blame("items", labels=data.named):
+    with blame("items", labels=data.named, count=data.named if count == 1 else "items"):
         answers = await service.begun(request, opened, timeout)
         scores: list[Score] = await service.unless_gone(request, in_order(answers))
     computed = answers.prompt_tokens - answers.cached_tokens

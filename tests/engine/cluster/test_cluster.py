@@ -429,6 +429,8 @@ def test_a_cluster_that_cannot_be_opened_says_why(cluster: ClusterEngine, monkey
         ClusterEngine(TINY, 1, max_batch_tokens=0, **HALF)
     with pytest.raises(AdjudgeError, match="replicas is 0"):
         ClusterEngine(TINY, 0)
+    with pytest.raises(AdjudgeError, match=r"seed is \[1\]: give a whole number, or None"):
+        ClusterEngine(TINY, seed=[1])  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(AdjudgeError, match=r"pip install 'adjudge\[cluster\]'"):
         ClusterEngine(TINY)

@@ -184,6 +184,7 @@ def test_a_full_queue_is_told_and_takes_nothing() -> None:
             (TEXT, "n", {**SHORT, "n": 3}),
             (TEXT, "prompt", {**SHORT, "prompt": ["a", "b", "c"]}),
             ("/v1/score", "items", {"items": ["a", "b"], "labels": ["1", "10"]}),
+            ("/v1/score", "labels", {"items": ["a"], "labels": ["1", "10", "100"]}),
             ("/v1/embeddings", "input", {"input": ["a", "b", "c"]}),
         ):
             response = site.post(path, body)  # which no waiting would help
