@@ -45,6 +45,8 @@ def key_of_header(given: str, name: str) -> str:
 
     Raises RemoteError, which calls it `name`, for one that no header can carry.
     """
+    if not isinstance(given, str):
+        raise RemoteError(f"{name} is no text: give one")
     key = given.strip()
     if not re.fullmatch(r"[\x21-\x7e]+", key):
         raise RemoteError(f"{name} is empty, or has blanks or other signs that no header takes: mend it")

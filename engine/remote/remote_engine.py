@@ -87,7 +87,9 @@ class RemoteEngine(EngineFace):
         if not isinstance(base_url, str):
             raise RemoteError(f"the address of the server is {shown(base_url)}: give it as text")
         at_least(1, max_concurrency=max_concurrency)
-        at_least(0, retries=retries)
+        at_least(0, retries=retries, top_logprobs=top_logprobs)
+        if max_context is not None:
+            at_least(1, max_context=max_context)
         if not (isinstance(timeout, int | float) and timeout > 0):
             raise RemoteError(f"timeout is {shown(timeout)}: give more than 0 seconds")
         self.transport = Transport(
