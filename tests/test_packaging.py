@@ -77,3 +77,21 @@ def test_make_finds_a_python_that_goes_by_its_version_alone(version: str, tmp_pa
     command = [make, "-C", str(tmp_path), "-f", str(ROOT / "Makefile"), ".venv/bin/pip"]
     made = subprocess.run(command, capture_output=True, text=True, env={"PATH": str(tmp_path)})
     assert f"creating .venv with python{version}\n" in made.stdout
+
+
+@pytest.mark.parametrize(("uv", "installs"), [("0", ["uv"]), ("1", ["uv", "pip"])])
+def test_make_installs_by_uv_and_by_pip_where_uv_does_not_get_through(
+    uv: str, installs: list[str], tmp_path: Path
+) -> None:
+    make = shutil.which("make") or pytest.skip("make is not installed")
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\necho "$2 $*" >> asked\ntest "$2" != uv || exit {uv}\n')
+    python.chmod(0o755)
+    for name in ("setup.py", "pyproject.toml", "constraints.txt", ".venv/bin/pip", ".venv/.torch"):
+        (tmp_path / name).touch()
+    command = [make, "-C", str(tmp_path), "-f", str(ROOT / "Makefile"), ".venv/.dev"]
+    subprocess.run(command, capture_output=True, text=True, check=True)
+    asked = [line.split() for line in (tmp_path / "asked").read_text().splitlines() if "install" in line]
+    assert [words[0] for words in asked] == installs
+    assert all(words[-2:] == ["-e", ".[dev]"] and "constraints.txt" in words for words in asked)
