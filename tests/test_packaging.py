@@ -79,14 +79,22 @@ def test_make_finds_a_python_that_goes_by_its_version_alone(version: str, tmp_pa
     assert f"creating .venv with python{version}\n" in made.stdout
 
 
-@pytest.mark.parametrize(("uv", "installs"), [("0", ["uv"]), ("1", ["uv", "pip"])])
-def test_make_installs_by_uv_and_by_pip_where_uv_does_not_get_through(
-    uv: str, installs: list[str], tmp_path: Path
+@pytest.mark.parametrize(
+    ("uv", "settings", "installs"),
+    [
+        (0, "global.extra-index-url='x'", ["uv"]),
+        (1, "", ["uv", "pip"]),
+        (0, "global.index-url='https://packages.example'", ["pip"]),
+    ],
+)
+def test_make_installs_by_uv_but_by_pip_where_uv_fails_or_an_index_is_the_users_own(
+    uv: int, settings: str, installs: list[str], tmp_path: Path
 ) -> None:
     make = shutil.which("make") or pytest.skip("make is not installed")
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\necho "$2 $*" >> asked\ntest "$2" != uv || exit {uv}\n')
+    script = 'echo "$2 $*" >> asked', f'test "$3" != config || echo "{settings}"', f'test "$2" != uv || exit {uv}'
+    python.write_text("\n".join(["#!/bin/sh", *script, ""]))
     python.chmod(0o755)
     for name in ("setup.py", "pyproject.toml", "constraints.txt", ".venv/bin/pip", ".venv/.torch"):
         (tmp_path / name).touch()
