@@ -83,7 +83,7 @@ def test_a_shared_beginning_is_computed_once(site: Served) -> None:
         ({"timeout": 1e-9}, 504, "input", "not read in time"),
         ({"timeout": 0}, 400, "timeout", "above 0"),
         ({"encoding_format": "hex"}, 400, "encoding_format", "invalid"),
-        ({"dimensions": 8}, 400, "dimensions", "expected `null`"),
+        ({"dimensions": 8}, 400, "dimensions", "is not supported: leave it out"),
         ({"truncate_prompt_tokens": 5}, 400, "truncate_prompt_tokens", "no field"),
         ({"model": "other"}, 404, "model", "not served here"),
     ],
