@@ -77,3 +77,29 @@ def test_make_finds_a_python_that_goes_by_its_version_alone(version: str, tmp_pa
     command = [make, "-C", str(tmp_path), "-f", str(ROOT / "Makefile"), ".venv/bin/pip"]
     made = subprocess.run(command, capture_output=True, text=True, env={"PATH": str(tmp_path)})
     assert f"creating .venv with python{version}\n" in made.stdout
+
+
+@pytest.mark.parametrize(
+    ("uv", "settings", "installs"),
+    [
+        (0, "global.extra-index-url='x'", ["uv"]),
+        (1, "", ["uv", "pip"]),
+        (0, "global.index-url='https://packages.example'", ["pip"]),
+    ],
+)
+def test_make_installs_by_uv_but_by_pip_where_uv_fails_or_an_index_is_the_users_own(
+    uv: int, settings: str, installs: list[str], tmp_path: Path
+) -> None:
+    make = shutil.which("make") or pytest.skip("make is not installed")
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    script = 'echo "$2 $*" >> asked', f'test "$3" != config || echo "{settings}"', f'test "$2" != uv || exit {uv}'
+    python.write_text("\n".join(["#!/bin/sh", *script, ""]))
+    python.chmod(0o755)
+    for name in ("setup.py", "pyproject.toml", "constraints.txt", ".venv/bin/pip", ".venv/.torch"):
+        (tmp_path / name).touch()
+    command = [make, "-C", str(tmp_path), "-f", str(ROOT / "Makefile"), ".venv/.dev"]
+    subprocess.run(command, capture_output=True, text=True, check=True)
+    asked = [line.split() for line in (tmp_path / "asked").read_text().splitlines() if "install" in line]
+    assert [words[0] for words in asked] == installs
+    assert all(words[-2:] == ["-e", ".[dev]"] and "constraints.txt" in words for words in asked)

@@ -110,15 +110,20 @@ def trained(
 
 @contextlib.contextmanager
 def calm() -> Iterator[None]:
-    """Within the block transformers, TRL and datasets say nothing: what they warn of is among the metrics."""
-    logger = logging.getLogger("trl")
-    level, bars = logger.level, not are_progress_bars_disabled()
-    logger.setLevel(logging.ERROR)
+    """Within the block transformers, TRL, datasets and Liger say nothing.
+
+    What they warn of is among the metrics; Liger warns of kernels that are for other cards.
+    """
+    loggers = [logging.getLogger(name) for name in ("trl", "liger_kernel")]
+    levels, bars = [logger.level for logger in loggers], not are_progress_bars_disabled()
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     disable_progress_bars()
     try:
         with quiet():
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
         if bars:
             enable_progress_bars()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from adjudge.training.grpo.grpo import train_grpo
 from adjudge.training.metrics import read_metrics
 from adjudge.training.run_folder import RunFolder
 from adjudge.training.sft import train_sft
+from adjudge.training.trainer import calm
 from tests.jsonl import write_lines
 from tests.training.evaluator.rated import direct_recipe
 from tests.training.runs import KillAfter, Killed, Vowels, recipe_in, tiny_recipe
@@ -308,3 +311,12 @@ def test_a_run_that_is_to_answer_held_out_rows_from_now_on_answers_them_at_its_e
     run = train_sft(recipe(2), resume=True)
     assert run.after is not None
     assert [line["step"] for line in read_metrics(run.folder.metrics) if line["split"] == "held_out"] == [0, 4]
+
+
+def test_what_libraries_warn_of_in_a_run_is_not_heard_and_is_after_it(caplog: pytest.LogCaptureFixture) -> None:
+    loggers = [logging.getLogger(name) for name in ("trl.trainer", "liger_kernel.backends.registry")]
+    for context in (calm(), nullcontext()):
+        with context:
+            for logger in loggers:
+                logger.warning("cannot be imported")
+    assert caplog.messages == ["cannot be imported"] * 2
