@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
 from adjudge.rewards.journal import content_key
@@ -65,9 +66,14 @@ def read_canaries(path: str | Path = SHIPPED) -> tuple[Canary, ...]:
 
 
 def checked_canaries(canaries: Sequence[Canary] | None) -> tuple[Canary, ...]:
-    """The canaries, by default the shipped ones; raises AdjudgeError for fewer than two: probes swap their texts."""
+    """The canaries, by default the shipped ones; raises AdjudgeError for fewer than two: probes swap their texts.
+
+    And for what is none, as the name of their file.
+    """
     if canaries is None:
         return _shipped()
+    if not isinstance(canaries, list | tuple) or not all(isinstance(one, Canary) for one in canaries):
+        raise AdjudgeError(f"canaries are {shown(canaries)}: give a list of Canary, of a file read_canaries(FILE)")
     if len(canaries) < 2:
         raise AdjudgeError(f"there are {len(canaries)} canaries: give at least 2")
     return tuple(canaries)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from adjudge.engine.checking import at_least
+from adjudge.engine.checking import at_least, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.guards.guard import UNKNOWN, Guard, checked_limit, finite
 from adjudge.rewards.records.group import Group
@@ -62,7 +62,11 @@ class CollapseGuard(Guard):
         self.limits = {"zero_variance": checked_limit("the collapse guard's zero_variance", zero_variance)}
         if loss is not None or self.given:
             self.limits["loss"] = checked_limit("the collapse guard's loss", LOSS if loss is None else loss)
-        self.reference = [] if reference is None else [float(score) for score in reference]
+        try:
+            self.reference = [] if reference is None else [float(score) for score in reference]
+        except (TypeError, ValueError) as error:
+            told = f"the collapse guard's reference is {shown(reference)}: give the data's scores, as numbers"
+            raise AdjudgeError(told) from error
         if reference is not None and not (all(map(math.isfinite, self.reference)) and len(set(self.reference)) > 1):
             raise AdjudgeError("the collapse guard's reference has no two different finite scores: give the data's")
         self.scores: deque[tuple[float, ...]] = deque(maxlen=window)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from adjudge.engine.checking import at_least
+from adjudge.engine.checking import at_least, shown
 from adjudge.engine.errors import AdjudgeError, reason
 from adjudge.engine.waiting import overdue
 from adjudge.rewards.guards.canary import CanaryGuard
@@ -96,6 +96,8 @@ class Guarded(Layer):
         form: str | None = None,
     ) -> None:
         self.guards = standard_guards() if guards is None else list(guards)
+        if strange := [guard for guard in self.guards if not isinstance(guard, Guard)]:
+            raise AdjudgeError(f"a guard is {shown(strange[0])}: give guards, as LengthGuard(), or None for all")
         names = [guard.name for guard in self.guards]
         if len(set(names)) < len(names):
             raise AdjudgeError(f"the guards are {', '.join(names)}: give each once")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 
 import msgspec
 import numpy as np
 
+from adjudge.engine.checking import at_least, is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.guards.length import PER, judged_rewards, judged_words, length_points
 from adjudge.rewards.guards.length_trend import Points, centred
@@ -67,8 +69,9 @@ class LengthFree(Layer):
     def __init__(
         self, reward: Reward | Function, *, half_life: float = 64.0, warmup: int = 16, state: LengthState | None = None
     ) -> None:
-        if not 0 < half_life < math.inf:
-            raise AdjudgeError(f"half_life is {half_life} groups: give a finite number above 0")
+        at_least(0, warmup=warmup)
+        if not (is_number(half_life, Real) and half_life > 0):
+            raise AdjudgeError(f"half_life is {shown(half_life)} groups: give a finite number above 0")
         super().__init__(reward)
         self.decay = 0.5 ** (1.0 / half_life)
         self.warmup = warmup

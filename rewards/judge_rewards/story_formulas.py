@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 
 import msgspec
 
+from adjudge.engine.checking import is_number
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import HANNA, Aspect
 from adjudge.rewards.judges.preference import sigmoid
@@ -42,7 +44,7 @@ class ComponentWeights(msgspec.Struct, frozen=True):
     length: float = 0.1
 
     def __post_init__(self) -> None:
-        if not all(map(math.isfinite, (self.advantage, self.absolute, self.length))):
+        if not all(is_number(weight, Real) for weight in (self.advantage, self.absolute, self.length)):
             raise AdjudgeError(f"the weights of the parts are {self}: give finite numbers")
 
     def sum(self, advantage: float, absolute: float, length: float) -> float:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
 from typing import Any, Literal, get_args
 
 import msgspec
 
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.rewards.engines.specification import JudgeSource, JudgeSpec
@@ -135,8 +137,8 @@ def pointwise_story_reward(
     (1 − `length`) · (score − 1)/4 + `length` · f(words), in [0, 1]; the paper gives no weights. Raises AdjudgeError for
     a `length` outside [0, 1].
     """
-    if not 0 <= length <= 1:
-        raise AdjudgeError(f"length is {length}: give its share of the reward, from 0 to 1")
+    if not (is_number(length, Real) and 0 <= length <= 1):
+        raise AdjudgeError(f"length is {shown(length)}: give its share of the reward, from 0 to 1")
     parts: dict[str, Any] = {"judge": JudgeReward(judge), "length": LengthReward(window)}
     return WeightedSum(parts, {"judge": 1.0 - length, "length": length}, name="pointwise story")
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import msgspec
 
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.score import Reason
 from adjudge.engine.text.written_scores import written_answers
@@ -43,12 +45,12 @@ class AccuracyReward(Reward):
         unreadable: float | None = 0.0,
         name: str = "accuracy",
     ) -> None:
-        if isinstance(columns, str) or not columns:
+        if not isinstance(columns, list | tuple) or not columns or not all(isinstance(name, str) for name in columns):
             raise AdjudgeError("columns are those of people's scores: give a list of at least one name")
-        if not 0 < rate < math.inf:
-            raise AdjudgeError(f"rate is {rate}: give a number above 0")
-        if unreadable is not None and not math.isfinite(unreadable):
-            raise AdjudgeError(f"unreadable is {unreadable}: give a finite number, or None to abstain")
+        if not (is_number(rate, Real) and rate > 0):
+            raise AdjudgeError(f"rate is {shown(rate)}: give a number above 0")
+        if unreadable is not None and not is_number(unreadable, Real):
+            raise AdjudgeError(f"unreadable is {shown(unreadable)}: give a finite number, or None to abstain")
         self.columns = tuple(columns)
         self.rate = rate
         self.unreadable = unreadable

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from numbers import Integral
+from typing import Any
 
 import msgspec
 
+from adjudge.engine.checking import is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.parts.gates import TextReward
 from adjudge.rewards.visible import readable
@@ -35,8 +38,8 @@ class Check(msgspec.Struct, frozen=True):
             raise AdjudgeError("a check checks nothing: give ends_with, mentions, avoids or sentences")
         if not all(map(_seen, (*self.ends_with, *self.mentions, *self.avoids))):
             raise AdjudgeError("a check looks for a text in which nothing is to be seen: remove it")
-        if self.sentences is not None and not (len(self.sentences) == 2 and 0 < self.sentences[0] <= self.sentences[1]):
-            raise AdjudgeError(f"sentences is {list(self.sentences)}: give the least and the most, above 0")
+        if self.sentences is not None and not _is_range(self.sentences):
+            raise AdjudgeError(f"sentences is {shown(self.sentences)}: give the least and the most, above 0")
 
 
 class CheckReward(TextReward):
@@ -45,6 +48,8 @@ class CheckReward(TextReward):
     name = "check"
 
     def __init__(self, check: Check) -> None:
+        if not isinstance(check, Check):
+            raise AdjudgeError(f"check is {shown(check)}: give Check(mentions=…, ends_with=…)")
         self.check = check
 
     def value(self, text: str) -> float:
@@ -68,6 +73,12 @@ class CheckReward(TextReward):
 def count_sentences(text: str) -> int:
     """How many sentences a text has: stretches of other characters between . ! ? … and the Chinese forms of these."""
     return sum(bool(part.strip()) for part in re.split(r"[.!?。！？…]+", text))
+
+
+def _is_range(given: Any) -> bool:
+    """Whether it is two whole numbers above 0, the less one first."""
+    numbers = isinstance(given, tuple | list) and len(given) == 2 and all(is_number(one, Integral) for one in given)
+    return numbers and 0 < given[0] <= given[1]
 
 
 def _seen(text: str) -> str:

@@ -177,8 +177,8 @@ def parts_of(parts: Mapping[str, Reward | Function]) -> dict[str, Reward]:
     if not isinstance(parts, Mapping) or not parts:
         raise AdjudgeError("no parts are given by name: give a dict of at least one reward, {name: reward}")
     for part in parts:
-        if not part or "/" in part:
-            raise AdjudgeError(f'a part is called "{part}": give it a name without a slash')
+        if not isinstance(part, str) or not part or "/" in part:
+            raise AdjudgeError(f'a part is called "{part}": give it a name, a text without a slash')
         if part in TAKEN:
             raise AdjudgeError(f'a part is called "{part}": that is something else in logs, rename it')
     return {part: inside(reward, f'part "{part}"', part) for part, reward in parts.items()}

@@ -47,6 +47,11 @@ class FunctionReward(Reward):
                 f"{type(function).__name__} is no function, for it cannot be called: give one, or of a judge its"
                 " JudgeReward"
             )
+        if any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None)))):  # noqa: B004
+            raise AdjudgeError(
+                f"{getattr(function, '__name__', type(function).__name__)} is asynchronous, and nobody awaits it here:"
+                " give a function that returns its numbers, as one that calls asyncio.run"
+            )
         self.function, self.messages, self._engines = function, messages, tuple(map(checked_engine, engines))
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
 

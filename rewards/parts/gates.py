@@ -10,11 +10,12 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from numbers import Real
 from typing import Any
 
 import msgspec
 
-from adjudge.engine.checking import at_least, shown
+from adjudge.engine.checking import at_least, is_number, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.text.tokenizer import well_formed
 from adjudge.rewards.records.group import Group
@@ -176,7 +177,7 @@ class LengthWindow(msgspec.Struct, frozen=True):
     most: int = 800
 
     def __post_init__(self) -> None:
-        if not 0 < self.least <= self.most:
+        if not (is_number(self.least, Real) and is_number(self.most, Real) and 0 < self.least <= self.most):
             raise AdjudgeError(f"a window of {self.least} to {self.most} words holds nothing: give 0 < least ≤ most")
 
     def reward(self, words: int) -> float:

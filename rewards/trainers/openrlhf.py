@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 
+from adjudge.engine.checking import at_least, shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.parts.function_reward import Function
 from adjudge.rewards.records.grouping import Sample
@@ -65,6 +66,9 @@ def for_openrlhf(
     ends the run is an error in the log too, as OpenRLHF itself goes on to one that does not say why.
     """
     buffer = Buffer(Scorer(reward, deadline, on_failure), num_generations, patience, fill=fill)
+    if isinstance(ends, str):  # whose letters would be taken off
+        raise AdjudgeError(f"ends is {shown(ends)}: give a list of markers")
+    at_least(1, threads=threads)
     if threads < num_generations:
         raise AdjudgeError(f"threads is {threads}: give at least num_generations, {num_generations}")
     if num_generations > 1:

@@ -167,6 +167,8 @@ def _forget(sample: Any) -> None:
 
 
 def _sample(sample: Any, place: int) -> Sample:
+    if not isinstance(sample.metadata or {}, Mapping):
+        raise AdjudgeError(f"samples[{place}].metadata is {type(sample.metadata).__name__}: give a dictionary")
     columns = dict(sample.metadata or {})
     if isinstance(sample.label, str) and sample.label:
         columns["reference"] = sample.label

@@ -77,6 +77,7 @@ def for_verl(
     """
     sizes = dict(num_generations) if isinstance(num_generations, Mapping) else {}
     scorer = Scorer(reward, deadline, on_failure)
+    at_least(1, concurrency=concurrency)
     buffer = Buffer(scorer, _largest(num_generations), patience, fill=fill, most=concurrency)
     return partial(_of_sample, buffer, sizes, prompt, identity)  # verl looks through it for the coroutine function
 
@@ -117,6 +118,8 @@ def for_verl_batch(
     is there several times over is so many groups. To guards and length trends each batch is a step, a validation's too,
     as verl does not tell them apart. Everything else is as in `for_verl`.
     """
+    if num_generations is not None:
+        at_least(1, num_generations=num_generations)
     return partial(_of_batch, Scorer(reward, deadline, on_failure), Filling(fill), num_generations, prompt)
 
 

@@ -208,8 +208,8 @@ def test_what_is_amiss_in_a_table_is_told_as_toml_writes_it_and_with_what_explai
     [
         ("[reward]\nshut = -3", r"\[reward\] shut is what a shut gate pays, .*: add \[reward.gates.NAME\]"),
         ('[reward.engine]\nmodel = "m"', r"\[reward\] engine is for judges, and no part has one: leave it out"),
-        ("[reward]\ndeadline = 1.0", r"\[reward\] deadline is for judges, and no part has one: leave it out"),
-        ('[reward]\non_failure = "abstain"', r"\[reward\] on_failure is for judges, and no part has one: leave it out"),
+        ("[reward]\ndeadline = 1.0", r"\[reward\] deadline is for judges and functions, and no part .*: leave"),
+        ('[reward]\non_failure = "abstain"', r"\[reward\] on_failure is for judges and functions, and no"),
         ("[reward]\nsleep = true", r"\[reward\] sleep is for judges, and no part has one: leave it out"),
         (
             '[reward.parts.best]\nkind = "tournament"\nk = 2',

@@ -52,11 +52,11 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     to, or a policy is paid for shutting the gate: beside a tournament, a reward model or a negative weight, whose
     rewards go below 0, it has to be given. `engine` is the model of all judges that name none. Judges are
     opened before the policy. One that does not answer within `deadline` seconds abstains; one that fails stops the run,
-    or abstains with `on_failure` "abstain". `journal` keeps every verdict and every reward in the output
-    folder, for `adjudge replay`. `length_free`, a table that may be empty, takes out of the rewards what went with
-    length within the groups so far, which the journal knows; a part that sees a section alone then wants a gate that
-    asks for it. With `sleep` the judges' engines give their memory back between the calls: "auto" where they are on a
-    GPU that the policy trains on.
+    or abstains with `on_failure` "abstain"; so do functions. `journal` keeps every verdict and every reward in the
+    output folder, for `adjudge replay`. `length_free`, a table that may be empty, takes out of the rewards what went
+    with length within the groups so far, which the journal knows; a part that sees a section alone then wants a gate
+    that asks for it. With `sleep` the judges' engines give their memory back between the calls: "auto" where they are
+    on a GPU that the policy trains on.
     """
 
     parts: dict[str, AnyPart]
@@ -151,9 +151,15 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Settings of the table without effect, each with its fix; `own` is what it says itself, without a preset."""
         if "shut" in own and not self.gates:
             yield "[reward] shut is what a shut gate pays, and no gate is there: add [reward.gates.NAME], or drop it"
-        for name in ("engine", "deadline", "on_failure", "sleep"):
+        for name in ("engine", "sleep"):
             if name in own and not self.judged:
                 yield f"[reward] {name} is for judges, and no part has one: leave it out, or add a part with a judge"
+        for name in ("deadline", "on_failure"):
+            if name in own and not self.judged and not self.own:
+                yield (
+                    f"[reward] {name} is for judges and functions, and no part has one: leave it out, or add such a"
+                    " part"
+                )
         for name, part in own.get("parts", {}).items():
             made = self.parts[name]
             if "k" in part and isinstance(made, TournamentPart) and made.pairing == "all":

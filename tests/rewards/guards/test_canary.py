@@ -4,6 +4,7 @@ import math
 import pickle
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.guards.canary import CanaryGuard, CanaryMeasurement, measure_canaries, read_canaries
+from adjudge.rewards.guards.probes import DegenerateGuard
 from adjudge.rewards.records.group import Group
 from adjudge.rewards.words import count_words
 from tests.rewards.guards.made_reward import CANARIES, Made, rank
@@ -110,3 +112,10 @@ def test_drift_is_of_the_texts_that_were_rewarded_both_times() -> None:
         assert guard.readings()["drift"] == 0.0 == guard.readings()["moved"]
     agreements = {guard.last.agreement, guard.first.agreement} if guard.first and guard.last else set()
     assert len(agreements) == 2  # which itself moves with what is absent
+
+
+@pytest.mark.parametrize("told", ["canaries.jsonl", Path("canaries.jsonl"), 3, [{"prompt": "p"}, {"prompt": "q"}]])
+def test_what_are_no_canaries_is_refused_before_they_are_asked_about(told: Any) -> None:
+    for guard in (CanaryGuard, DegenerateGuard):
+        with pytest.raises(AdjudgeError, match=r"canaries are .*: give a list of Canary, of a file read_canaries"):
+            guard(told)

@@ -154,6 +154,8 @@ def test_entropy_of_one_bin_is_zero_and_its_state_pickles() -> None:
         ({"reference": [3.0, 3.0]}, "no two different"),
         ({"reference": []}, "no two different"),
         ({"reference": [1.0, math.nan]}, "no two different"),
+        ({"reference": ["good", "bad"]}, "reference is .*: give the data's scores, as numbers"),
+        ({"reference": 3}, "reference is 3: give the data's scores, as numbers"),
         ({"parts": "judge"}, 'parts are "judge"'),
         ({"bins": 1}, "bins is 1: give at least 2"),
         ({"window": 0}, "window is 0: give at least 1"),

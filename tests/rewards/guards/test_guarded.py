@@ -403,6 +403,7 @@ def test_calls_may_overlap() -> None:
         ),
         ({"stop_on": "canary"}, "stop_on is 'canary': give a list of guards' names"),
         ({"every": 0}, "every is 0: give at least 1"),
+        ({"guards": ["length"]}, r"a guard is 'length': give guards, as LengthGuard\(\)"),
     ],
 )
 def test_options_that_make_no_sense_are_mistakes(how: dict[str, Any], said: str) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from typing import Any
 
 import msgspec
 import pytest
@@ -183,7 +184,13 @@ def test_rewards_that_are_not_finite_abstain_and_leave_the_state_alone() -> None
     assert math.isfinite(free.state.slope)
 
 
-@pytest.mark.parametrize("half_life", [0.0, -1.0, math.inf, math.nan])
-def test_a_half_life_must_be_a_number_above_0(half_life: float) -> None:
+@pytest.mark.parametrize("half_life", [0.0, -1.0, math.inf, math.nan, "64"])
+def test_a_half_life_must_be_a_number_above_0(half_life: Any) -> None:
     with pytest.raises(AdjudgeError, match="half_life"):
         LengthFree(Made(), half_life=half_life)
+
+
+@pytest.mark.parametrize("warmup", [-1, 1.5, "16"])
+def test_a_warmup_must_be_a_number_of_groups(warmup: Any) -> None:
+    with pytest.raises(AdjudgeError, match="warmup is"):
+        LengthFree(Made(), warmup=warmup)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -94,8 +95,14 @@ def test_length_pays_inside_its_window_and_less_and_less_outside() -> None:
     assert values == [0.0, 0.0, 0.5, 1.0, 1.0, 1.0, 0.5, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("bounds", [(0, 5), (6, 5), (-1, 5)])
-def test_a_window_that_holds_nothing_is_refused(bounds: tuple[int, int]) -> None:
+@pytest.mark.parametrize("weight", [math.nan, math.inf, "0.1", None])
+def test_the_weight_of_a_part_must_be_a_finite_number(weight: Any) -> None:
+    with pytest.raises(AdjudgeError, match="the weights of the parts are .*: give finite numbers"):
+        ComponentWeights(advantage=weight)
+
+
+@pytest.mark.parametrize("bounds", [(0, 5), (6, 5), (-1, 5), ("1", 5), (1, None), (1, math.inf)])
+def test_a_window_that_holds_nothing_is_refused(bounds: Any) -> None:
     with pytest.raises(AdjudgeError, match="holds nothing: give 0 < least"):
         LengthWindow(*bounds)
 

@@ -159,6 +159,8 @@ def test_the_pointwise_baseline_by_hand(tiny: Engine) -> None:
     )
     with pytest.raises(AdjudgeError, match="length is 2"):
         pointwise_story_reward(judge, length=2)
+    with pytest.raises(AdjudgeError, match="length is '0.1'"):
+        pointwise_story_reward(judge, length="0.1")  # type: ignore[arg-type]
 
 
 def test_a_reference_is_written_once_for_a_prompt_whatever_the_company(tiny: Engine, tmp_path: Path) -> None:

@@ -99,6 +99,9 @@ def test_peoples_scores_that_are_missing_are_named_with_prompt_and_column(gold: 
     [
         ({"columns": "score"}, "give a list"),
         ({"columns": ()}, "give a list"),
+        ({"columns": (1,)}, "give a list"),
+        ({"rate": "1"}, "rate is '1'"),
+        ({"unreadable": "0"}, "unreadable is '0'"),
         ({"rate": 0}, "rate is 0"),
         ({"rate": math.inf}, "rate is inf"),
         ({"unreadable": math.nan}, "unreadable is nan"),

@@ -44,11 +44,18 @@ def test_a_text_is_worth_the_share_of_checks_that_hold(check: Check, text: str, 
         ({"ends_with": ("\ufe0f",)}, "looks for a text in which nothing is to be seen"),
         ({"sentences": (0, 2)}, "give the least and the most, above 0"),
         ({"sentences": (3, 2)}, "give the least and the most, above 0"),
+        ({"sentences": 3}, "sentences is 3: give the least and the most"),
+        ({"sentences": ("1", "2")}, "give the least and the most, above 0"),
     ],
 )
 def test_a_check_of_nothing_is_refused(fields: dict[str, object], message: str) -> None:
     with pytest.raises(AdjudgeError, match=message):
         Check(**fields)  # type: ignore[arg-type]
+
+
+def test_what_is_no_check_is_refused() -> None:
+    with pytest.raises(AdjudgeError, match=r"check is 'sea': give Check\(mentions"):
+        CheckReward("sea")  # type: ignore[arg-type]
 
 
 def test_a_word_is_the_same_however_its_letters_are_put_together() -> None:

@@ -244,6 +244,7 @@ def test_a_gate_that_abstains_makes_the_reward_abstain_unless_another_is_shut() 
         (lambda: Product({"fined": AccuracyReward(unreadable=-1.0)}), 'the part "fined" can pay less than 0'),
         (lambda: WeightedSum({}), "no parts are given"),
         (lambda: WeightedSum({"a/b": number}), 'a part is called "a/b"'),
+        (lambda: WeightedSum({3: number}), 'a part is called "3": give it a name, a text'),  # type: ignore[dict-item]
         (lambda: Product({"words": number}), 'a part is called "words": that is something else in logs'),
         (lambda: WeightedSum({"abstained": number}), 'a part is called "abstained"'),
         (lambda: WeightedSum({"a": number}, {"b": 1.0}), 'there is a weight for "b", but no such part: choose a'),

@@ -120,5 +120,19 @@ def test_what_cannot_be_called_is_no_function(judge: Any) -> None:
         WeightedSum({"a": judge})
 
 
+class Awaited:
+    async def __call__(self, completions: list[str]) -> list[float]:
+        return [1.0] * len(completions)
+
+
+def test_what_nobody_awaits_is_refused() -> None:
+    async def awaited(completions: list[str]) -> list[float]:
+        return [1.0] * len(completions)
+
+    for function, name in ((awaited, "awaited"), (Awaited(), "Awaited")):
+        with pytest.raises(AdjudgeError, match=f"{name} is asynchronous, and nobody awaits it here: give a function"):
+            WeightedSum({"a": function})  # type: ignore[dict-item]
+
+
 def test_it_pickles_as_its_function_does() -> None:
     assert pickle.loads(pickle.dumps(FunctionReward(env)))(["p"] * 2, ["a", "b"], env_reward=[0.0, 1.0]) == [0.0, 1.0]

@@ -119,5 +119,9 @@ def test_lists_that_do_not_fit_are_named() -> None:
         for_openrlhf(Relative(), 1)(["pa", "pb"], ["p", "q"], [None, None])
     with pytest.raises(AdjudgeError, match="threads is 3: give at least num_generations, 8"):
         for_openrlhf(Relative(), 8, threads=3)
+    with pytest.raises(AdjudgeError, match="ends is '</s>': give a list of markers"):
+        for_openrlhf(Relative(), 1, ends="</s>")
+    with pytest.raises(AdjudgeError, match="threads is '9': give a whole number"):
+        for_openrlhf(Relative(), 8, threads="9")  # type: ignore[arg-type]
     with pytest.raises(AdjudgeError, match="1 queries, 2 prompts, 0 labels"):
         for_openrlhf(Relative(), 1)(["pa"], ["p", "q"], [])

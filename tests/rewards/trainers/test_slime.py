@@ -117,6 +117,12 @@ def test_samples_whose_rollout_was_split_are_refused_with_group_rm() -> None:
         asyncio.run(for_slime(Relative())(ARGS, [[SlimeSample("a"), SlimeSample("bb")], [SlimeSample("c")]]))
 
 
+def test_metadata_that_are_no_dictionary_are_refused_by_their_sample() -> None:
+    sample = SlimeSample("a", metadata='{"year": 1}')
+    with pytest.raises(AdjudgeError, match=r"samples\[0\].metadata is str: give a dictionary"):
+        asyncio.run(for_slime(Relative())(ARGS, [sample]))
+
+
 def test_other_samples_are_generated_while_the_judge_works() -> None:
     async def rollout() -> Any:
         reward = Patient()

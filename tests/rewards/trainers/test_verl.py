@@ -229,6 +229,10 @@ def test_a_missing_prompt_and_groups_that_are_not_whole_are_named() -> None:
         asyncio.run(for_verl(Relative(), 1)("s", "a", None))
     with pytest.raises(AdjudgeError, match="no whole groups of 2: check num_generations"):
         for_verl_batch(Relative(), 2)(["s"], ["a"], [None], [info("p")])
+    with pytest.raises(AdjudgeError, match="concurrency is 0: give at least 1"):
+        for_verl(Relative(), 2, concurrency=0)
+    with pytest.raises(AdjudgeError, match="num_generations is '2': give a whole number"):
+        for_verl_batch(Relative(), "2")  # type: ignore[arg-type]
 
 
 def test_a_judge_scores_them() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from adjudge.engine.text.tokenizer import Tokenizer
 from adjudge.rewards.engines.specification import EngineSpec
 from adjudge.training.grpo import trainer
 from adjudge.training.grpo.grpo import train_grpo
-from adjudge.training.recipe import Data
+from adjudge.training.grpo.recipe import GrpoRecipe
+from adjudge.training.recipe import Data, read_recipe
 from adjudge.training.run_folder import RunFolder
 from tests.jsonl import write_lines
 from tests.training.runs import PROMPTS, Vowels, curve, tiny_recipe, weights
@@ -82,6 +84,34 @@ def test_how_many_completions_got_no_reward_is_told_at_the_end(tmp_path: Path) -
     data, told = {"train": "rows.jsonl", "prompts": []}, list[str]()
     train_grpo(tiny_recipe(tmp_path, data=data, optimiser={"steps": 2}), reward=Vowels(), status=told.append)
     assert told[-1].startswith('50% of the completions got no reward, most often as "low_mass" (vowels/abstained')
+
+
+FAILING = """
+def asks(prompts):
+    if "two" in prompts:
+        raise OSError("the server is gone")
+    return list(range(len(prompts)))
+"""
+
+
+def test_a_function_that_fails_costs_the_groups_it_fails_on_where_a_recipe_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "own_asking.py").write_text(FAILING)
+    (tmp_path / "recipe.toml").write_text("""
+        output = "out"
+        policy.model = "dummy:tiny-llama"
+        data.prompts = ["one", "two"]
+        reward.deadline = 60
+        reward.on_failure = "abstain"
+        reward.parts.own = { kind = "function", function = "own_asking:asks" }
+        guards.use = []
+        generation = { group = 2, max_tokens = 6 }
+        optimiser = { prompts_per_step = 2, steps = 1 }
+    """)
+    [line] = curve(train_grpo(read_recipe(tmp_path / "recipe.toml", GrpoRecipe)).folder)
+    assert line["reward/abstained/cancelled"] == 0.5 and line["reward"] == 0.5
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is of machines without a GPU")
