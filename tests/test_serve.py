@@ -121,6 +121,8 @@ def test_replicas_answer_as_one_engine_does() -> None:
     engine.worker.close(drain=False)
     with running("--replicas", "2", "--aspects", "coherence") as (url, process):
         two = verdicts_of(url)
+        told = httpx2.get(f"{url}/metrics").text
+        assert "adjudge_replicas 2.0\n" in told and "adjudge_tokens_waiting 0.0\n" in told
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert one == two and len({verdict["preference"] for verdict in one}) == 6

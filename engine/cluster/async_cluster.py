@@ -37,9 +37,10 @@ class AsyncClusterEngine(AsyncFace):
         return Answers(call, lambda deliver: self.face.dispatcher.start(call, deliver).cancel)
 
     def counters(self) -> dict[str, float]:
-        """The replicas' totals since the cluster opened, as of the last call that each answered."""
-        totals = {name: self.face.dispatcher.total(name) for name in TOTALS}
-        return {**msgspec.structs.asdict(self.face.stats), **totals}
+        """The replicas' totals since the cluster opened, as of the last call that each answered; and what is so now."""
+        dispatcher = self.face.dispatcher
+        totals = {name: dispatcher.total(name) for name in TOTALS}
+        return {**msgspec.structs.asdict(self.face.stats), **totals, **dispatcher.now}
 
     async def _change(self, action: Callable[[Any], None]) -> None:
         await asyncio.to_thread(action, self.engine)

@@ -64,6 +64,12 @@ class Dispatcher:
         """One of `AsyncEngine.counters` over all replicas, those that were lost too, as each last told it."""
         return sum(counters[name] for counters in list(self._counters.values()))
 
+    @property
+    def now(self) -> dict[str, int]:
+        """How many replicas are there, and the tokens to compute for what they were sent and have not answered."""
+        lanes = list(self._fleet.router.lanes)
+        return {"replicas": len(lanes), "tokens_waiting": sum(lane.load for lane in lanes)}
+
     def start(self, order: Order, deliver: Deliver) -> Future[None]:
         """Begin an order; cancelling the future ends it. `deliver` is called in the dispatcher's thread."""
         order.deliver = deliver

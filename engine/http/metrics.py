@@ -16,10 +16,11 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 ABOUT = {
     "prompts": "Prompts taken, one for each text that was asked for.",
     "prompt_tokens": "Their tokens, and those of labels behind them; of several texts of one prompt each counts them.",
+    "tokens_waiting": "Tokens to compute for what replicas were sent and have not answered.",
 }
 """What counters of an engine count, where the name does not say it all."""
 
-NOW = ("requests_running", "requests_waiting", "kv_blocks_free", "kv_blocks_used")
+NOW = ("requests_running", "requests_waiting", "kv_blocks_free", "kv_blocks_used", "replicas", "tokens_waiting")
 """Counters of an engine that also fall."""
 
 

@@ -256,6 +256,7 @@ def test_a_text_in_pieces_goes_on_where_its_replica_was_killed(
                 continue
             pieces.append(event)
             if len(pieces) == 3:
+                assert engine.counters()["tokens_waiting"] > 0
                 [busy] = [replica for replica in (0, 1) if await asyncio.to_thread(is_busy, cluster, replica)]
                 await asyncio.to_thread(kill, cluster, busy)
         return pieces, completions, answers.prompt_tokens
@@ -310,6 +311,7 @@ def test_event_loops_get_the_same_answers_and_what_was_cached(cluster: ClusterEn
         await engine.score(PROMPTS, NUMBERS)
         answers = await engine.open_score(PROMPTS, NUMBERS)
         scores = [event async for event in answers]
+        assert engine.counters()["replicas"] == 2 and engine.counters()["tokens_waiting"] == 0
         return scores, answers.prompt_tokens, answers.cached_tokens
 
     scores, prompt_tokens, cached_tokens = asyncio.run(ask())
