@@ -246,8 +246,8 @@ class EngineFace(ABC):
         label_set = Labels.of(labels)
         forms = list(form) if isinstance(form, Sequence) else [form or AnswerFormat()] * len(completions)
         if len(forms) != len(completions):
-            given = f"{len(forms)} formats for {len(completions)} completions"
-            raise PromptError(f"form has {given}: give one for all, or one each")
+            given = f"form has {len(forms)} for {len(completions)} completions"
+            raise PromptError(f"{given}: give one for all, or one each")
         if (count := 1 + max((one.prompt for one in completions), default=-1)) > len(prompts):
             raise PromptError(f"the completions are of {count} prompts, and {len(prompts)} given: give all of them")
         found = find_answers(completions, label_set.labels, forms, self.byte_table())

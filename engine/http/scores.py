@@ -116,7 +116,7 @@ class ScoreRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         if self.values is None:
             return None
         if (count := len(self.labels or ())) != len(self.values):
-            said = f"values has {len(self.values)} numbers for {count} labels: give one each"
+            said = f"values has {len(self.values)} for {count} labels: give one each"
             raise HttpError(400, said, param="values")
         with blame("values", labels="values"):
             check_values(self.values)

@@ -22,6 +22,7 @@ from adjudge.kernels.attention_library import (
     TorchVarlen,
 )
 from adjudge.kernels.dispatch import BackendUnavailable
+from adjudge.kernels.paged_kv import PagedKV
 from tests.kernels.paged_cases import Case
 
 CUDA = torch.device("cuda")
@@ -184,6 +185,16 @@ def test_a_library_that_is_here_gives_what_the_oracle_does(
             pytest.skip(str(lacking))
         case.assert_near_the_oracle(outputs, window, softcap)
     check_not_finite(library, "cuda", block_size)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_new_cache_on_a_gpu_holds_zeros_whatever_the_memory_held() -> None:
+    like = torch.full((4 * 16, 2, 64), torch.nan, dtype=torch.bfloat16, device="cuda")
+    before = [like.clone() for _ in range(4)]
+    del before  # which the allocator hands out again
+    cache = PagedKV.empty(4, 16, like, like)
+    assert not cache.key.any() and not cache.value.any()
 
 
 def check_not_finite(library: LibraryAttention, device: str, block_size: int = 16) -> None:

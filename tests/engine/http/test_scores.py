@@ -115,7 +115,7 @@ def test_hostile_texts_are_scored(site: Served) -> None:
         ({"items": ["a"] * 10_000, "labels": list("0123456789" * 11)}, "labels", "1100000 numbers for 10000 items"),
         ({"labels": ["1", "1"]}, "labels", "given twice"),
         ({"labels": [1]}, "labels[0]", "expected `str`"),
-        ({"values": [1]}, "values", "values has 1 numbers for 3 labels: give one each"),
+        ({"values": [1]}, "values", "values has 1 for 3 labels: give one each"),
         ({"labels": ["1", "2"], "values": [1, 1e200]}, "values", "1e+200"),
         ({"values": ["one"]}, "values[0]", "expected `float`"),
         ({"labels": None, "label_token_ids": [1], "values": [1]}, "values", "leave them out"),

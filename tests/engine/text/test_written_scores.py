@@ -64,7 +64,7 @@ def test_completions_of_other_prompts_and_too_few_forms_are_one_sentence(engine:
     texts = engine.generate(["a", "b"], max_tokens=1)
     with pytest.raises(PromptError, match="completions are of 2 prompts, and 1 given"):
         engine.read_answers(["a"], texts, DIGITS)
-    with pytest.raises(PromptError, match="form has 1 formats for 2 completions: give one for all, or one each"):
+    with pytest.raises(PromptError, match="form has 1 for 2 completions: give one for all, or one each"):
         engine.read_answers(["a", "b"], texts, DIGITS, [AnswerFormat()])
 
 

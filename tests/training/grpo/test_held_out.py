@@ -82,9 +82,9 @@ def test_batches_of_held_out_prompts_are_alike_and_of_whole_groups(processes: in
     assert held_out_batch(8, 8, 1, at_once) == held_out_batch(32, 8, 1, at_once) == at_once
 
 
-@pytest.mark.parametrize(("micro", "groups"), [(2, 5), (20, 10)])
+@pytest.mark.parametrize(("micro", "together"), [(2, 5), (20, 10)])
 def test_held_out_prompts_are_answered_as_many_at_once_as_the_policy_learns_from(
-    tmp_path: Path, micro: int, groups: int
+    tmp_path: Path, micro: int, together: int
 ) -> None:
     sizes = []
 
@@ -97,7 +97,7 @@ def test_held_out_prompts_are_answered_as_many_at_once_as_the_policy_learns_from
     optimiser = {"steps": 1, "prompts_per_step": 10, "micro_batch": micro}
     train_grpo(tiny_recipe(tmp_path, data=data, optimiser=optimiser), reward=Counted())
     before, after = sizes[: len(sizes) // 2], sizes[-(len(sizes) // 2) :]
-    assert before == after == [groups] * (10 // groups)
+    assert before == after == [together] * (10 // together)
 
 
 def test_a_first_call_that_is_too_late_leaves_the_table_of_completions_whole(tmp_path: Path) -> None:
