@@ -116,7 +116,7 @@ def _line(field: Field, value: Any, *, there: bool) -> str:
     """A field with its default, or commented out without one, and what it may be."""
     said = "..." if value is None or value is NODEFAULT else _toml(value)
     off = "#" if there and said == "..." else ""
-    needed = "; must be given" if field.required else ""
+    needed = "; must be given" if field.required or value == "" else ""
     return f"{off}{field.name} = {said}".ljust(ASIDE) + f"  # {_words(field.type)}{needed}"
 
 

@@ -16,7 +16,7 @@ train.add_lazily(
         ),
         "curves": (
             "train_curves:train_curves",
-            "Draw reward, KL, length and abstention of a run over its steps; of several runs, their mean too.",
+            "Draw a policy's reward, KL, length and abstention over its steps, or a judge's loss and agreement.",
         ),
         "fields": (
             "train_recipes:train_fields",

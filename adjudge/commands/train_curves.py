@@ -24,10 +24,11 @@ def train_curves(
     folders: Annotated[list[Path], typer.Argument(help="Output folders of runs, finished or under way.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A .png, .svg or .pdf (curves.png).")] = None,
 ) -> None:
-    """Draw reward, KL, length and abstention of a run over its steps; of several runs, their mean too.
+    """Draw a policy's reward, KL, length and abstention over its steps, or a judge's loss and agreement.
 
     What the reward and each of its parts came to on held-out prompts, before the first step and after the last, is
-    printed; of several runs (the same recipe with other seeds) with the mean's interval.
+    printed. Several runs (the same recipe with other seeds) are drawn beside each other with their mean, and what they
+    came to has its interval.
     """
     runs = [RunFolder(folder) for folder in folders]
     if output is None and len(runs) > 1:

@@ -86,7 +86,8 @@ def train_house(
 
     Texts of a stated licence are cut into excerpts and made worse in known steps (order, strange sentences, babble,
     repetition, forced endings, ...), set in several styles, and asked about as the pointwise and the pairwise judge
-    ask. The result is `adjudge judge items.jsonl --judge pointwise --model MODEL --adapter OUT/policy`.
+    ask. The result is `adjudge judge items.jsonl --judge pointwise --model MODEL --adapter OUT/policy`, or where all
+    weights were trained (method = "full") `--model OUT/policy`.
     """
     said = read_house_recipe(recipe, data=data).changed(seed, output)
     need_extras()

@@ -15,7 +15,7 @@ import msgspec
 
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
-from adjudge.engine.models.aliases import SMOLLM2
+from adjudge.engine.models.aliases import HOUSE, SMOLLM2
 from adjudge.engine.remote.address import without_secrets
 from adjudge.engine.threads.forked import Renewed
 from adjudge.rewards.engines.engine_choice import EngineChoice
@@ -36,7 +36,7 @@ Opened = TypeVar("Opened")
 class EngineSpec(EngineChoice, frozen=True):
     """Which model is opened, and how: in this process (see `Engine`), or behind a server at `url` (see `RemoteEngine`).
 
-    Without `model` it is "smollm2-135m" (a recipe's judge: "house"), and of a server the one it serves; `tokenizer`
+    Without `model` it is "house", under an `adapter` "smollm2-135m", and of a server the one it serves; `tokenizer`
     names whose tokenizer that has, where it is not found under the model's own name, `max_context` how many tokens it
     takes, where it does not say, `max_concurrency` how many requests to it are under way at most, `timeout` how many
     seconds an attempt may take and `retries` how often it is made again; its key is read from the variable
@@ -47,7 +47,7 @@ class EngineSpec(EngineChoice, frozen=True):
     def __post_init__(self) -> None:
         self.check_together()
         if self.url is None and self.model is None:
-            msgspec.structs.force_setattr(self, "model", SMOLLM2.name)
+            msgspec.structs.force_setattr(self, "model", SMOLLM2.name if self.adapter else HOUSE.name)
         if self.of_policy and (self.adapter, self.device, self.dtype) != (None, "auto", "auto"):
             raise AdjudgeError('the model "policy" is where the policy is, bare: leave out adapter, device and dtype')
 
@@ -178,7 +178,7 @@ class JudgeSpec(msgspec.Struct, frozen=True):
 
     judge: str
     options: dict[str, Any] = {}
-    engine: EngineSpec = EngineSpec("house")
+    engine: EngineSpec = EngineSpec()
     journal: str | None = None
 
     @property

@@ -18,7 +18,7 @@ from adjudge.engine.text.tokenizer import well_formed
 from adjudge.engine.waiting import unhurried
 from adjudge.rewards.engines.specification import EngineSpec, OpenedHere, awake
 from adjudge.rewards.journal import Journal, content_key
-from adjudge.rewards.judges.asking import checked_sampling, room_for, seed_of
+from adjudge.rewards.judges.asking import check_writer, checked_sampling, room_for, seed_of
 from adjudge.rewards.records.group import Group
 from adjudge.rewards.records.messages import Text, prompt_of
 
@@ -107,7 +107,7 @@ class DynamicReference(Reference):
         self._here: OpenedHere[EngineFace] = OpenedHere(opened)
         self.known: dict[str, Referenced] = {}
         if opened is not None:
-            room_for(self.sampling, opened, attempts=attempts)
+            self._check(opened)
 
     @property
     def engine(self) -> EngineFace:
@@ -118,8 +118,12 @@ class DynamicReference(Reference):
     def _open(self) -> EngineFace:
         assert self.spec is not None
         opened = self.spec.open()
-        room_for(self.sampling, opened, attempts=self.attempts)
+        self._check(opened)
         return opened
+
+    def _check(self, engine: EngineFace) -> None:
+        check_writer(engine)
+        room_for(self.sampling, engine, attempts=self.attempts)
 
     @property
     def engines(self) -> tuple[EngineFace, ...]:

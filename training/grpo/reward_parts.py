@@ -12,7 +12,6 @@ from msgspec import Meta
 from adjudge.engine.checking import shown
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.engine.models.aliases import HOUSE, SMOLLM2
 from adjudge.rewards.engines.engine_choice import EngineChoice
 from adjudge.rewards.engines.specification import EngineSpec, JudgeSpec
 from adjudge.rewards.imported import imported, is_own
@@ -53,17 +52,7 @@ class Engine(EngineChoice, frozen=True, forbid_unknown_fields=True):
 
     def spec(self) -> EngineSpec:
         """The same, as rewards know it."""
-        return EngineSpec(**{**msgspec.structs.asdict(self), "model": self.model_name})
-
-    @property
-    def model_name(self) -> str | None:
-        """The model by its name: that of the default judge where none is named, with an adapter the bare one.
-
-        None for the only one of a server.
-        """
-        if self.model is not None or self.url is not None:
-            return self.model
-        return SMOLLM2.name if self.adapter else HOUSE.name
+        return EngineSpec(**msgspec.structs.asdict(self))
 
 
 Tag = Annotated[str, Meta(min_length=1)]
@@ -160,7 +149,7 @@ class Judged(Part, frozen=True, kw_only=True):
 
     def _named(self, engine: Engine) -> str:
         """The judge; where the part names none, the usual one that compares texts, on its own model or `engine`."""
-        return usual((self.engine or engine).model_name, self.options) if self.judge is None else self.judge
+        return usual((self.engine or engine).spec().model, self.options) if self.judge is None else self.judge
 
     def _kind(self, engine: Engine) -> str:
         """Which of KINDS reads the data."""

@@ -95,7 +95,7 @@ class RewardRecipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def models(self) -> tuple[str, ...]:
         """The names of those that are opened here, each once."""
-        here = [one.model_name for one in self.engines if one.url is None and not one.of_policy]
+        here = [one.spec().model for one in self.engines if one.url is None and not one.of_policy]
         return tuple(dict.fromkeys(name for name in here if name is not None))
 
     @property

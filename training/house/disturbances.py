@@ -210,25 +210,35 @@ def _both_ways(pairs: str) -> dict[str, str]:
 OPPOSITES = _both_ways(
     """
     happy/sad always/never loved/hated good/bad first/last old/young day/night before/after dead/alive won/lost
-    opened/closed inside/outside remember/forget everyone/nobody everything/nothing light/dark hot/cold friend/enemy
-    friends/enemies morning/evening started/stopped laughed/wept found/lost true/false big/small rich/poor
-    strong/weak new/ancient easy/hard quiet/loud came/left smiled/frowned better/worse more/less with/without
-    summer/winter up/down near/far love/hate early/late
+    opened/closed inside/outside remember/forget everyone/nobody everything/nothing hot/cold friend/enemy
+    friends/enemies morning/evening laughed/wept true/false big/small rich/poor strong/weak new/ancient easy/hard
+    quiet/loud smiled/frowned better/worse more/less with/without summer/winter near/far early/late
     """
 )
-_VERB = re.compile(r"\b(was|were|is|are|had|has|could|would|did|will|can|should)\b(?!\s+not\b)(?!['’]t\b)")
-_DENIED = re.compile(r"\b(\w+)\s+not\b")
+_OPPOSED = re.compile(rf"\b(?:(an?)( ))?({'|'.join(OPPOSITES)})\b(?!['’-])", re.IGNORECASE)
+_VERB = re.compile(
+    r"(?<=\w )(was|were|is|are|could|would|will|can|should|ha[ds](?= \w+(?:ed|en|one)\b))\b(?!\s+not\b)(?!['’]t\b)"
+)
+_DENIED = re.compile(r"\b(was|were|is|are|could|would|will|can|should|had|has)\s+not\b")
+
+
+def _opposed(found: re.Match[str]) -> str:
+    """The opposite of a word, as it is written, behind the article it wants."""
+    article, blank, word = found[1] or "", found[2] or "", OPPOSITES[found[3].lower()]
+    if article:
+        article = article[0] + ("n" if word[0] in "aeiou" else "")
+    return article + blank + (word.capitalize() if found[3][0].isupper() else word)
 
 
 @_each
 def contradiction(sentence: str, random: Random, corpus: Corpus, story: Story) -> str | None:
-    """A sentence says the opposite of what it said."""
-    turned = re.sub(r"[A-Za-z]+", lambda found: OPPOSITES.get(found[0], found[0]), sentence)
+    """A sentence says the opposite of what it said, in sound grammar."""
+    turned = _OPPOSED.sub(_opposed, sentence)
     if turned != sentence and random.random() < 0.6:
         return turned
     if _DENIED.search(sentence):
         return _DENIED.sub(r"\1", sentence, count=1)
-    return _VERB.sub(r"\1 not", sentence, count=1) if _VERB.search(sentence) else None
+    return _VERB.sub(r"\1 not", sentence, count=1) if _VERB.search(sentence) and "?" not in sentence else None
 
 
 PEOPLE = _both_ways(

@@ -43,9 +43,12 @@ def train_house(
     model is loaded.
     """
     status = heard_once(status)
-    if recipe.kept is not None and recipe.policy.adapter is not None:
-        check_base(recipe.kept, Base(recipe.policy.model, resolve(recipe.policy.model).fingerprint))
-        check_alike(Path(recipe.policy.adapter), recipe.kept)
+    if recipe.policy.adapter is not None:
+        base = Base(recipe.policy.model, resolve(recipe.policy.model).fingerprint)
+        check_base(recipe.policy.adapter, base)
+        if recipe.kept is not None:
+            check_base(recipe.kept, base)
+            check_alike(Path(recipe.policy.adapter), recipe.kept)
     aspects = aspects_of(recipe.asked)
     texts, (train, held_out) = _made(recipe, aspects, status)
     judged = [
@@ -85,7 +88,11 @@ def _made(recipe: HouseRecipe, aspects: Sequence[Aspect], status: Status) -> tup
             status(f"no prompts in {source.path}: its texts are split by their first sentences")
     sides = split(stories.texts, recipe.excerpts.held_out)
     if not all(sides[: 1 + bool(recipe.excerpts.held_out)]):
-        raise AdjudgeError("[excerpts] held_out leaves a side without texts: change it")
+        raise AdjudgeError(
+            f"[excerpts] held_out = {recipe.excerpts.held_out:g} leaves {len(sides[0])} of"
+            f" {counted(len(stories.texts), 'text')} to train on and holds out {len(sides[1])}: change it, or give more"
+            " texts; all of one prompt go together"
+        )
     rows = [
         rows_of(side, count, recipe.excerpts, aspects, f"{recipe.seed} {name}")
         for name, side, count in zip(("train", "held out"), sides, sizes(recipe.excerpts), strict=True)

@@ -20,6 +20,10 @@ ASPECTS: tuple[Aspect, ...] = (*HANNA, *(one for one in STORYER if one not in HA
 """What the judge is asked of: HANNA's aspects, StoryER's, and the whole."""
 
 
+NO_LICENCE = ("none", "noassertion", "unknown", "unlicensed", "proprietary", "all rights reserved", "n/a", "?", "todo")
+"""What people write where there is no licence."""
+
+
 class TextFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file (JSONL, JSON, CSV or Parquet, `text` and `prompt` its columns) or a folder of .txt and .md files.
 
@@ -46,6 +50,11 @@ class TextSource(TextFile, frozen=True, forbid_unknown_fields=True):
                     f"the source {self.path} has no {name}: write {name} = ..., or leave the source out; texts are"
                     " used with both alone"
                 )
+        if self.licence.strip().lower() in NO_LICENCE:
+            raise AdjudgeError(
+                f'the source {self.path} has the licence "{self.licence}", which is none: write the one its texts are'
+                " under, by its SPDX name, or leave the source out"
+            )
 
 
 class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -255,7 +255,8 @@ def test_options_that_do_not_go_together_are_refused(tiny: Engine) -> None:
         JudgeReward(PointwiseJudge(tiny), scale="percent")  # type: ignore[arg-type]
     with pytest.raises(AdjudgeError, match='"decision" is for judges that decide'):
         JudgeReward(PointwiseJudge(tiny), scale="decision")
-    assert EngineSpec(None).model == EngineSpec().model == "smollm2-135m" and EngineSpec(url="http://x").model is None
+    assert EngineSpec(None).model == EngineSpec(dtype="bfloat16").model == "house"
+    assert EngineSpec(adapter="out/policy").model == "smollm2-135m" and EngineSpec(url="http://x").model is None
     with pytest.raises(AdjudgeError, match=r'give JudgeSpec\("pointwise"\)'):
         JudgeReward("pointwise")  # type: ignore[arg-type]
 

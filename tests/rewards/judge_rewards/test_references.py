@@ -145,7 +145,7 @@ def test_references_come_again_from_the_journal_without_a_model(tmp_path: Path) 
             assert again.of(groups, journal) == texts and isinstance(again.engine, AbsentEngine)
             with pytest.raises(ModelNeeded):
                 DynamicReference(spec, SHORT, seed=1).of(groups, journal)
-            with pytest.raises(AdjudgeError, match="no judge was smollm2-135m in this run"):
+            with pytest.raises(AdjudgeError, match="no judge was house in this run"):
                 EngineSpec().open()
         assert DynamicReference(spec, SHORT).engine is reference.engine
 

@@ -162,6 +162,26 @@ def test_what_is_denied_in_short_is_not_denied_again(sentence: str, denied: str 
 @pytest.mark.parametrize(
     ("said", "turned"),
     [
+        ("Once an old man came by.", {"Once a young man came by."}),
+        ("A new hat, an easy day.", {"An ancient hat, a hard night."}),
+        ("His right hand was on the light.", {"His right hand was not on the light."}),
+        ("They had left before noon.", {"They had left after noon."}),
+        ("She had walked home alone.", {"She had not walked home alone."}),
+        ("How did the talk go?", set()),
+        ("Was she at home?", set()),
+        ("He had two broken legs.", set()),
+        ("It was not so.", {"It was so."}),
+    ],
+)
+def test_a_contradiction_keeps_the_grammar(said: str, turned: set[str]) -> None:
+    story = Story(0, "", (said,), ("",))
+    tries = (DISTURBANCES["contradiction"].step([said], Random(n), Corpus([story]), story) for n in range(9))
+    assert {one[0] for one in tries if one is not None} == turned
+
+
+@pytest.mark.parametrize(
+    ("said", "turned"),
+    [
         ("She gave him her hand.", "He gave her his hand."),
         ("Her brother saw her and called her that day.", "His sister saw him and called him that day."),
         ("I told them that her mother was hers.", "I told them that his father was his."),

@@ -89,6 +89,13 @@ def test_a_source_without_a_licence_is_refused_by_name(tmp_path: Path, absent: s
         recipe(tmp_path, f'path = "texts.jsonl"{lines}')
 
 
+@pytest.mark.parametrize("said", ["None", "NOASSERTION", " unknown "])
+def test_a_licence_that_is_none_is_refused_by_name(tmp_path: Path, said: str) -> None:
+    (tmp_path / "texts.jsonl").write_text("{}")
+    with pytest.raises(AdjudgeError, match=f'texts.jsonl has the licence "{said}", which is none: write'):
+        recipe(tmp_path, f'path = "texts.jsonl"\nlicence = "{said}"\nattribution = "Ana"')
+
+
 def test_a_source_that_is_nowhere_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AdjudgeError, match="texts.jsonl is not there: mend its path, or name its folder with --data"):
         recipe(tmp_path, 'path = "texts.jsonl"\nlicence = "MIT"\nattribution = "Ana"')
