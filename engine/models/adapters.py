@@ -122,7 +122,7 @@ def read_adapter(folder: str | Path) -> Adapter:
     config.inference_mode = True
     if bad := next((name for name, tensor in {**weights, **head}.items() if not tensor.isfinite().all()), None):
         raise ModelCorrupt(f"the adapter in {folder} has numbers that are not finite (in {bad}): train it again")
-    return Adapter(folder, _fingerprint(folder), config, weights, head.get("weight"), head.get("bias"))
+    return Adapter(folder, adapter_fingerprint(folder), config, weights, head.get("weight"), head.get("bias"))
 
 
 def without_base(adapter: Adapter, own: Mapping[str, torch.Tensor]) -> Adapter:
@@ -242,7 +242,7 @@ def _take_reward_head(config: Any, weights: dict[str, torch.Tensor]) -> dict[str
     return {part: tensor for part, tensor in parts.items() if tensor is not None}
 
 
-def _fingerprint(folder: Path) -> str:
+def adapter_fingerprint(folder: Path) -> str:
     """Identity of what an adapter does: its configuration and weights."""
     files = sorted([folder / CONFIG, *folder.glob("adapter_model.*")])
     return digest("adapter", *(f"{file.name}={file_sha256(file)}" for file in files))

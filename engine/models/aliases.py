@@ -17,6 +17,7 @@ import msgspec
 
 from adjudge.engine.errors import AdjudgeError, ModelCorrupt, ModelNotFound
 from adjudge.engine.models import gguf_file
+from adjudge.engine.models.adapters import adapter_fingerprint
 from adjudge.engine.models.cache_folder import Manifest, Status, build
 from adjudge.engine.models.fingerprints import digest, file_sha256
 from adjudge.engine.whole_file import no_room
@@ -80,9 +81,20 @@ ALIASES: dict[str, Alias] = {alias.name: alias for alias in (HOUSE, SMOLLM2)}
 
 
 @lru_cache
-def is_flowing(fingerprint: str) -> bool:
-    """Whether judges show texts as one paragraph to the model with these weights, wherever it runs."""
-    return any(alias.flowing and alias.fingerprint == fingerprint for alias in ALIASES.values())
+def is_flowing(fingerprint: str, adapter: str | None = None) -> bool:
+    """Whether judges show texts as one paragraph to the model with these weights, wherever it runs.
+
+    `adapter` is the fingerprint of what lies over them: the shipped adapter is read over its base as it is merged.
+    """
+    if adapter is None:
+        return any(alias.flowing and alias.fingerprint == fingerprint for alias in ALIASES.values())
+    return any(
+        alias.flowing
+        and alias.adapter is not None
+        and ALIASES[bare(alias.name)].fingerprint == fingerprint
+        and adapter_fingerprint(alias.adapter) == adapter
+        for alias in ALIASES.values()
+    )
 
 
 def bare(name: str) -> str:

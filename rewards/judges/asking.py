@@ -179,7 +179,7 @@ class Reasoned(Asking):
 
 def check_writer(engine: EngineFace) -> None:
     """Raise AdjudgeError for the weights of `house`, whose texts make no sense; an absent engine writes none."""
-    if engine.adapter is None and is_flowing(engine.fingerprint) and not isinstance(engine, AbsentEngine):
+    if is_flowing(engine.fingerprint, engine.adapter) and not isinstance(engine, AbsentEngine):
         raise AdjudgeError(SCORES_ONLY)
 
 

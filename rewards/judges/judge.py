@@ -223,7 +223,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
     @property
     def flowing(self) -> bool:
         """Whether texts are shown as one paragraph to the weights that the engine has now."""
-        return self.engine.adapter is None and is_flowing(self.engine.fingerprint)
+        return is_flowing(self.engine.fingerprint, self.engine.adapter)
 
     def key(self, subject: Subject) -> str:
         """The journal's key: everything that decides the verdict."""

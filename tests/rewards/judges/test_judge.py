@@ -12,7 +12,8 @@ import pytest
 from adjudge.engine.absent import AbsentEngine, Card
 from adjudge.engine.engine import Engine
 from adjudge.engine.errors import AdjudgeError, CallTooLarge
-from adjudge.engine.models.aliases import HOUSE
+from adjudge.engine.models.adapters import adapter_fingerprint
+from adjudge.engine.models.aliases import HOUSE, SMOLLM2
 from adjudge.engine.score import Reason
 from adjudge.rewards.journal import Journal
 from adjudge.rewards.judges.aspects import HANNA, Aspect
@@ -122,14 +123,18 @@ def test_house_reads_a_text_as_one_paragraph_whatever_its_lines_and_others_as_it
 
     house = HOUSE.fingerprint
     assert shown(item, house) == shown(flat, house) == shown(flat, "another's") == [flat.prompt, flat.response]
-    for weights, adapter in (("another's", None), (house, "mine")):
+    assert HOUSE.adapter is not None
+    shipped = adapter_fingerprint(HOUSE.adapter)
+    assert shown(item, SMOLLM2.fingerprint, shipped) == [flat.prompt, flat.response]
+    bare = SMOLLM2.fingerprint
+    for weights, adapter in (("another's", None), (house, "mine"), (bare, "mine"), ("another's", shipped)):
         assert shown(item, weights, adapter) == [item.prompt, item.response]
 
 
 def test_what_house_read_with_its_lines_is_not_taken_for_what_it_reads_now(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = PointwiseJudge(AbsentEngine(Card(fingerprint=HOUSE.fingerprint)), HANNA[:1])
     now = judge.key(Item("p", "r"))
-    monkeypatch.setattr("adjudge.rewards.judges.judge.is_flowing", lambda weights: False)
+    monkeypatch.setattr("adjudge.rewards.judges.judge.is_flowing", lambda weights, adapter: False)
     assert judge.key(Item("p", "r")) != now
 
 

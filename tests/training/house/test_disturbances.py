@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -193,3 +194,8 @@ def test_people_change_places_and_the_grammar_stays(said: str, turned: str | Non
     story = Story(0, "", (said,), ("",))
     found = DISTURBANCES["people"].step([said], Random(0), Corpus([story]), story)
     assert found == (None if turned is None else [turned])
+
+
+def test_the_documents_name_every_step() -> None:
+    text = " ".join((Path(__file__).parents[3] / "docs" / "pipelines.md").read_text().split())
+    assert f"Steps down: {', '.join(DISTURBANCES)}." in text
