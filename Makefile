@@ -43,7 +43,8 @@ TABLE := out/house-table
 AGREES := $(BIN)/adjudge bench agreement --judge pointwise --resume
 BARE := $(AGREES) --model smollm2-135m --baselines
 WORSE = $(BIN)/adjudge bench disturbances $(DATA)/storyer/ratings.jsonl
-HARDEST := order,drift,passages dropped,foreign,contradiction,people,middle,forced ending,other prompt
+DAMAGE := order,drift,other prompt,foreign,contradiction,people,middle,dropped,passages dropped,passages repeated,repeat,cut,\
+forced ending,transfer,summary,explained,plain,bland,babble,misplaced,shuffled words,dropped words,repeated words
 
 house: $(VENV)/.core
 	@test -n "$(DATA)" || { echo "say where the data sets are: make house DATA=FOLDER" >&2; exit 1; }
@@ -52,14 +53,14 @@ house: $(VENV)/.core
 	$(AGREES) $(DATA)/openmeva_roc/stories.jsonl --aspects coherence --limit 80 -o $(TABLE)/openmeva-80
 	$(AGREES) $(DATA)/openmeva_roc/stories.jsonl -o $(TABLE)/openmeva-six
 	$(AGREES) $(DATA)/hanna/stories.jsonl -o $(TABLE)/hanna
-	$(AGREES) $(DATA)/storyer/ratings.jsonl --limit 60 -o $(TABLE)/storyer
-	$(AGREES) $(DATA)/autoj_pairs/pairs.jsonl --limit 40 -o $(TABLE)/autoj
+	$(AGREES) $(DATA)/storyer/ratings.jsonl -o $(TABLE)/storyer
+	$(AGREES) $(DATA)/autoj_pairs/pairs.jsonl --limit 160 -o $(TABLE)/autoj
 	$(BARE) $(DATA)/openmeva_roc/stories.jsonl --aspects coherence -o $(TABLE)/openmeva-bare
 	$(BARE) $(DATA)/hanna/stories.jsonl -o $(TABLE)/hanna-bare
-	$(BARE) $(DATA)/storyer/ratings.jsonl --limit 60 -o $(TABLE)/storyer-bare
-	$(BARE) $(DATA)/autoj_pairs/pairs.jsonl --limit 40 -o $(TABLE)/autoj-bare
+	$(BARE) $(DATA)/storyer/ratings.jsonl -o $(TABLE)/storyer-bare
+	$(BARE) $(DATA)/autoj_pairs/pairs.jsonl --limit 160 -o $(TABLE)/autoj-bare
 	$(WORSE) --limit 12 -o $(TABLE)/worse.csv
-	$(WORSE) --kinds "$(HARDEST)" --seed 7 -o $(TABLE)/worst.csv
+	$(WORSE) --kinds "$(DAMAGE)" --seed 7 -o $(TABLE)/damage.csv
 	$(BIN)/adjudge judge examples/pairs.jsonl -o $(TABLE)/pairs.jsonl --resume
 	$(BIN)/adjudge judge examples/pairs.jsonl --judge pairwise -o $(TABLE)/pairwise.jsonl --resume
 	$(BIN)/adjudge judge examples/pairs-unseen.jsonl -o $(TABLE)/unseen.jsonl --resume

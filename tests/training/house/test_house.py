@@ -152,6 +152,14 @@ def test_mistakes_in_a_recipe_are_named(tmp_path: Path, changes: dict[str, Any],
         recipe(tmp_path, "none", **changes)
 
 
+def test_a_share_that_leaves_a_side_without_texts_is_named_with_both_numbers(tmp_path: Path) -> None:
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text(json.dumps({"prompt": "Rain.", "text": "It rained. It went on. It stopped."}) + "\n")
+    source = {"path": str(texts), "licence": "Apache-2.0", "attribution": "the authors"}
+    with pytest.raises(AdjudgeError, match=r"held_out = 0.\d+ leaves [01] of 1 text to train on and holds out [01]: "):
+        train_house(recipe(tmp_path, "none", sources=[source]))
+
+
 def test_a_run_says_once_of_which_sources_texts_are_split_by_first_sentences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
