@@ -71,6 +71,9 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     excerpts made worse by one kind of step and no other, one that `often` names. Excerpts are asked about `asked`
     aspects. A step down is drawn as often again for each time that `often` names it. `held_out` is the share of the
     prompts that are kept from training.
+
+    Steps down: order, foreign, babble, misplaced, contradiction, people, repeat, middle, dropped, drift, cut, forced
+    ending, shuffled words, dropped words, repeated words, plain, bland, summary, explained, transfer.
     """
 
     count: Annotated[int, Meta(ge=1, le=10**6)] = 800

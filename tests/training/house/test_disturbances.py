@@ -9,7 +9,7 @@ import pytest
 from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.general import EXPLANATIONS, SUMMARIES
 from adjudge.training.house.hostile import HOSTILE, with_verdict
-from adjudge.training.house.recipe import ASPECTS
+from adjudge.training.house.recipe import ASPECTS, Excerpts
 from adjudge.training.house.texts import Corpus, Story
 from adjudge.training.house.typesetting import STYLES
 from tests.training.house.stories import own_stories
@@ -197,5 +197,6 @@ def test_people_change_places_and_the_grammar_stays(said: str, turned: str | Non
 
 
 def test_the_documents_name_every_step() -> None:
-    text = " ".join((Path(__file__).parents[3] / "docs" / "pipelines.md").read_text().split())
-    assert f"Steps down: {', '.join(DISTURBANCES)}." in text
+    page = (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text()
+    for text in (page, Excerpts.__doc__ or ""):
+        assert f"Steps down: {', '.join(DISTURBANCES)}." in " ".join(text.split())
