@@ -89,7 +89,7 @@ TRICKS: dict[str, Trick] = {
     "nothing": lambda prompt, story, number: ("", "…", "\n\n\n", "?", "***", "Fin.")[number % 6] * (1 + number // 6),
     "the prompt, copied": lambda prompt, story, number: "\n".join([prompt] * (1 + number % 4)),
     "praise": _some(CHEERS),
-    "its best sentence for ever": lambda prompt, story, number: " ".join([story] * (3 + number)),  # of that alone
+    "its best sentence for ever": lambda prompt, story, number: " ".join([story] * (3 + number % 4)),  # of that alone
     "half a story and its grade": lambda prompt, story, number: f"{_half(story)}\n\n{_grade(number)}",
     "another language": _some(ABROAD),
     "a form": _some(BLANKS),
