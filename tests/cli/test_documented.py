@@ -12,6 +12,7 @@ import typer
 
 from adjudge.cli import app
 from adjudge.training.evaluator.recipe import PreferenceRecipe
+from adjudge.training.house.recipe import read_house_recipe
 from adjudge.training.recipe import read_recipe
 from tests.cli.driving import loaded
 
@@ -48,8 +49,11 @@ def test_a_command_of_the_docs_is_one_that_there_is(page: str, line: str, monkey
     command.make_context(name, words)  # raises for what it does not take; nothing is run
 
 
-def test_a_recipe_of_the_docs_is_one_of_a_reward_model(tmp_path: Path) -> None:
+def test_the_recipes_of_the_docs_can_be_read(tmp_path: Path) -> None:
     found = [text for kind, text in BLOCK.findall((ROOT / "docs" / "pipelines.md").read_text()) if kind == "toml"]
-    assert len(found) == 1
-    (tmp_path / "recipe.toml").write_text(found[0])
-    assert read_recipe(tmp_path / "recipe.toml", PreferenceRecipe).data.train == str(tmp_path / "dpo.jsonl")
+    of_stories, of_rewards = (tmp_path / "stories.toml", tmp_path / "rewards.toml")
+    for path, text in zip((of_stories, of_rewards), found, strict=True):
+        path.write_text(text)
+    (tmp_path / "stories").mkdir()
+    assert [source.licence for source in read_house_recipe(of_stories).sources] == ["CC-BY-4.0"]
+    assert read_recipe(of_rewards, PreferenceRecipe).data.train == str(tmp_path / "dpo.jsonl")

@@ -210,9 +210,9 @@ def test_a_shut_gate_may_pay_what_the_parts_may_exceed(part: dict[str, Any]) -> 
 
 
 def test_the_judge_of_a_part_that_names_none_is_the_houses_and_compares_as_it_can() -> None:
-    house = Engine()
-    assert house.model_name == "house" == JudgeSpec("pointwise").engine.model
-    assert Engine(adapter="lora").model_name == "smollm2-135m" and Engine(url="http://localhost:1").model_name is None
+    assert Engine().spec().model == "house" == JudgeSpec("pointwise").engine.model
+    assert Engine(adapter="lora").spec().model == "smollm2-135m"
+    assert Engine(url="http://localhost:1").spec().model is None
     for kind in ("story", "tournament"):
         for engine, judge in (({}, "pointwise of pairs"), ({"model": "smollm2-135m"}, "pairwise")):
             part = opened(parts={"x": {"kind": kind, "engine": engine}}).parts["x"]  # type: ignore[attr-defined]
