@@ -12,6 +12,8 @@ from random import Random
 import pytest
 
 from adjudge.engine.engine import Engine
+from adjudge.engine.errors import AdjudgeError
+from adjudge.rewards.judge_rewards.references import DynamicReference
 from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.records.verdict import Item
@@ -126,6 +128,11 @@ def test_how_lines_are_broken_does_not_count_to_the_bit(house: Engine) -> None:
         one.score for one in PointwiseJudge(house, ASPECTS).judge(Item(row["prompt"], text) for text in set_otherwise)
     }
     assert len(scores) == 1 and None not in scores
+
+
+def test_it_writes_no_references(house: Engine) -> None:
+    with pytest.raises(AdjudgeError, match="trained to score, not to write"):
+        DynamicReference(house)
 
 
 @pytest.fixture(scope="module")
