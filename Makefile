@@ -32,8 +32,9 @@ lint: $(VENV)/.dev
 # Files side by side, a thread of torch each; with ARGS, what they say and nothing else.
 SIDE_BY_SIDE := -n auto --dist loadfile --no-loadscope-reorder
 
+# What one process of the tests has compiled is not compiled again by the next.
 test: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(or $(ARGS),$(SIDE_BY_SIDE))
+	env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(or $(ARGS),$(SIDE_BY_SIDE))
 
 bench: $(VENV)/.core
 	$(BIN)/adjudge bench $(ARGS)

@@ -36,9 +36,9 @@ when the others are done."""
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than there are processors, for some tests wait for others; four at most, for their memory."""
+    """Two processes more than there are processors, for some tests wait; four at most, for their memory."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(4, processors + 1)
+    return min(4, processors + 2)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -53,16 +53,22 @@ class Compiled:
     code: MachineCode
 
 
-def compile_kernels(capabilities: tuple[int, ...] = CAPABILITIES, wide: bool = True) -> Iterator[Compiled]:
-    """Compile every kernel as it is launched for the sizes that matter; equal launches once."""
-    seen: set[str] = set()
-    for what, run, modules in (*_head_launches(), *_attention_launches(wide), *_layer_launches()):
-        for capability in capabilities:
+def compile_kernels(capabilities: tuple[int, ...] = CAPABILITIES, in_turn: bool = False) -> Iterator[Compiled]:
+    """Compile every kernel as it is launched for the sizes that matter, but equal launches once.
+
+    `in_turn` saves time: each kernel's first launch is compiled for every target, each of the others for one of them
+    after another, and those over wide heads for none.
+    """
+    met = {capability: dict[str, list[object]]() for capability in capabilities}
+    for what, run, modules in (*_head_launches(), *_attention_launches(wide=not in_turn), *_layer_launches()):
+        for turn, capability in enumerate(capabilities):
             for launch in record(run, capability, *modules):
-                kind = f"{launch.kernel.__name__} {capability} {sorted(launch.specialisation().items())}"
-                if kind not in seen:
-                    seen.add(kind)
+                kind, others = launch.specialisation(), met[capability].setdefault(launch.kernel.__name__, [])
+                if kind in others:
+                    continue
+                if not in_turn or not others or len(others) % len(capabilities) == turn:
                     yield Compiled(what, launch.compile())
+                others.append(kind)
 
 
 def report(compiled: list[Compiled]) -> Table:

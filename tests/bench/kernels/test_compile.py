@@ -37,7 +37,7 @@ def test_every_kernel_compiles_for_each_target_and_spills_nothing(
     from adjudge.kernels import dispatch
     from adjudge.kernels.dispatch import SHARED_MEMORY
 
-    compiled = list(compile_kernels(SERVERS, wide=False))
+    compiled = list(compile_kernels(SERVERS, in_turn=True))
     table = Console(width=140, record=True, file=io.StringIO())
     table.print(report(compiled))
     record_property("report", table.export_text())  # it belongs in the log of every run
