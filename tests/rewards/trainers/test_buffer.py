@@ -308,11 +308,12 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_pickle_carries_the_reward_and_no_samples() -> None:
     buffer = Buffer(Scorer(Relative()), 2, 7.0, fill=0.5)
-    buffer.put("p", sample("a"))
+    first = buffer.put("p", sample("a"))
     copy = pickle.loads(pickle.dumps(buffer))
     assert (copy.size, copy.patience, copy.fill, copy._waiting) == (2, 7.0, 0.5, {})
     puts = [copy.put("q", sample("a")) for _ in range(2)]
-    assert [put.result(60) for put in puts] == [value(0.0)] * 2
+    puts += [first, buffer.put("p", sample("a"))]  # who waited for it in vain would say so in another test's log
+    assert [put.result(60) for put in puts] == [value(0.0)] * 4
 
 
 def test_who_abstains_alone_is_told_and_others_that_were_scored_with_it_get_their_rewards() -> None:
