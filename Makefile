@@ -46,6 +46,8 @@ BARE := $(AGREES) --model smollm2-135m --baselines
 WORSE = $(BIN)/adjudge bench disturbances $(DATA)/storyer/ratings.jsonl
 DAMAGE := order,drift,other prompt,foreign,contradiction,people,middle,dropped,passages dropped,passages repeated,repeat,cut,\
 forced ending,transfer,summary,explained,plain,bland,babble,misplaced,shuffled words,dropped words,repeated words
+BETTER := import json, sys; \
+[print(json.dumps({"prompt": row["prompt"], "story": row["story_" + row["expected"]]})) for row in map(json.loads, sys.stdin)]
 
 house: $(VENV)/.core
 	@test -n "$(DATA)" || { echo "say where the data sets are: make house DATA=FOLDER" >&2; exit 1; }
@@ -62,6 +64,8 @@ house: $(VENV)/.core
 	$(BARE) $(DATA)/autoj_pairs/pairs.jsonl --limit 160 -o $(TABLE)/autoj-bare
 	$(WORSE) --limit 12 -o $(TABLE)/worse.csv
 	$(WORSE) --kinds "$(DAMAGE)" --seed 7 -o $(TABLE)/damage.csv
+	cat examples/pairs.jsonl examples/pairs-unseen.jsonl | $(BIN)/python -c '$(BETTER)' > $(TABLE)/clean.jsonl
+	$(BIN)/adjudge bench disturbances $(TABLE)/clean.jsonl --kinds "$(DAMAGE)" --seed 7 -o $(TABLE)/clean.csv
 	$(BIN)/adjudge judge examples/pairs.jsonl -o $(TABLE)/pairs.jsonl --resume
 	$(BIN)/adjudge judge examples/pairs.jsonl --judge pairwise -o $(TABLE)/pairwise.jsonl --resume
 	$(BIN)/adjudge judge examples/pairs-unseen.jsonl -o $(TABLE)/unseen.jsonl --resume

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -64,6 +65,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             for name, text in report.user_properties:
                 if name == "report" and report.when == "call":
                     terminalreporter.write_line(f"\n{report.nodeid}\n{text}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_caches() -> Generator[None, None, None]:
+    """On a CPU, engines whose tests name no size have a cache of a gigabyte at most: of a process that has held several
+    of four, freed or not, Linux makes no fork where they are more than the machine's memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        if runner := sys.modules.get("adjudge.engine.running.runner"):  # which takes seconds to import
+            usual = runner.cache_bytes
+
+            def cache_bytes(device: Any, kv_cache_gb: float | None, context: int = 0) -> int:
+                size: int = usual(device, kv_cache_gb, context)
+                as_usual = kv_cache_gb is not None or device.type != "cpu"
+                return size if as_usual else min(size, max(1 << 30, context))
+
+            patch.setattr(runner, "cache_bytes", cache_bytes)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -28,8 +28,6 @@ def test_the_ten_lines_of_the_readme_are_the_example_and_go_on_in_docs(
     text = "".join([first, opens, *again])  # two pages open it, and here they are one program
     written.write_text(f"{text}print(len(texts), len(scores))\n")
     monkeypatch.chdir(tmp_path)
-    # Five engines' caches as large as usual could be one mapping larger than the memory: nothing could fork after it.
-    monkeypatch.setattr("adjudge.engine.running.memory.CPU_CACHE_BYTES", 1 << 29)
     runpy.run_path(str(written))
     first, *aspects, last, called, capital, grade, own, judge, novel, samples = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"Paris 0\.\d{3}, mass 0\.\d\d", capital)
