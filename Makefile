@@ -46,6 +46,7 @@ BARE := $(AGREES) --model smollm2-135m --baselines
 WORSE = $(BIN)/adjudge bench disturbances $(DATA)/storyer/ratings.jsonl
 DAMAGE := order,drift,other prompt,foreign,contradiction,people,middle,dropped,passages dropped,passages repeated,repeat,cut,\
 forced ending,transfer,summary,explained,plain,bland,babble,misplaced,shuffled words,dropped words,repeated words
+CLEAN := order,drift,other prompt,foreign,contradiction,people,middle,passages dropped,forced ending
 BETTER := import json, sys; \
 [print(json.dumps({"prompt": row["prompt"], "story": row["story_" + row["expected"]]})) for row in map(json.loads, sys.stdin)]
 
@@ -65,7 +66,7 @@ house: $(VENV)/.core
 	$(WORSE) --limit 12 -o $(TABLE)/worse.csv
 	$(WORSE) --kinds "$(DAMAGE)" --seed 7 -o $(TABLE)/damage.csv
 	cat examples/pairs.jsonl examples/pairs-unseen.jsonl | $(BIN)/python -c '$(BETTER)' > $(TABLE)/clean.jsonl
-	$(BIN)/adjudge bench disturbances $(TABLE)/clean.jsonl --kinds "$(DAMAGE)" --seed 7 -o $(TABLE)/clean.csv
+	$(BIN)/adjudge bench disturbances $(TABLE)/clean.jsonl --kinds "$(CLEAN)" --seed 7 -o $(TABLE)/clean.csv
 	$(BIN)/adjudge judge examples/pairs.jsonl -o $(TABLE)/pairs.jsonl --resume
 	$(BIN)/adjudge judge examples/pairs.jsonl --judge pairwise -o $(TABLE)/pairwise.jsonl --resume
 	$(BIN)/adjudge judge examples/pairs-unseen.jsonl -o $(TABLE)/unseen.jsonl --resume
