@@ -47,6 +47,7 @@ WORSE = $(BIN)/adjudge bench disturbances $(DATA)/storyer/ratings.jsonl
 DAMAGE := order,drift,other prompt,foreign,contradiction,people,middle,dropped,passages dropped,passages repeated,repeat,cut,\
 forced ending,transfer,summary,explained,plain,bland,babble,misplaced,shuffled words,dropped words,repeated words
 CLEAN := order,drift,other prompt,foreign,contradiction,people,middle,passages dropped,forced ending
+# The better story of every pair, a line each.
 BETTER := import json, sys; \
 [print(json.dumps({"prompt": row["prompt"], "story": row["story_" + row["expected"]]})) for row in map(json.loads, sys.stdin)]
 

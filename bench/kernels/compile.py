@@ -56,19 +56,20 @@ class Compiled:
 def compile_kernels(capabilities: tuple[int, ...] = CAPABILITIES, in_turn: bool = False) -> Iterator[Compiled]:
     """Compile every kernel as it is launched for the sizes that matter, but equal launches once.
 
-    `in_turn` saves time: each kernel's first launch is compiled for every target, each of the others for one of them
-    after another, and those over wide heads for none.
+    `in_turn` saves time: only what a kernel is launched for first is compiled for every target, the rest for one target
+    after another, and wide heads for none.
     """
-    met = {capability: dict[str, list[object]]() for capability in capabilities}
-    for what, run, modules in (*_head_launches(), *_attention_launches(wide=not in_turn), *_layer_launches()):
+    seen: set[tuple[object, ...]] = set()
+    launches = (*_head_launches(), *_attention_launches(wide=not in_turn), *_layer_launches())
+    for number, (what, run, modules) in enumerate(launches):
         for turn, capability in enumerate(capabilities):
             for launch in record(run, capability, *modules):
-                kind, others = launch.specialisation(), met[capability].setdefault(launch.kernel.__name__, [])
-                if kind in others:
-                    continue
-                if not in_turn or not others or len(others) % len(capabilities) == turn:
+                target = launch.kernel.__name__, capability
+                kind = *target, *sorted(launch.specialisation().items())
+                due = not in_turn or number % len(capabilities) == turn or target not in seen
+                if due and kind not in seen:
+                    seen |= {target, kind}
                     yield Compiled(what, launch.compile())
-                others.append(kind)
 
 
 def report(compiled: list[Compiled]) -> Table:
