@@ -22,6 +22,7 @@ from adjudge.rewards.records.verdict import Item
 from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import TextFile
+from adjudge.training.house.rows import OTHER_PROMPT
 from adjudge.training.house.texts import Corpus, Story, stories_of
 from adjudge.training.progress import watched
 from adjudge.training.terminal import cell, counted, plain_table
@@ -35,7 +36,6 @@ ALL = "all"
 VERDICT = "verdict beside it"
 PASSAGES = {"passages dropped": "drop", "passages repeated": "repeat"}
 """By kind, what Tree of Writing calls it; of its disturbances those that need no model."""
-OTHER_PROMPT = "other prompt"
 KINDS = (*DISTURBANCES, *PASSAGES, OTHER_PROMPT, VERDICT, *HOSTILE)
 
 

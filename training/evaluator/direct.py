@@ -169,7 +169,7 @@ class SlotTask(Task[Example]):
         portions: list[float] = []
         first = 0
         for example in examples:
-            found = _compared(example.slots)
+            found = comparisons(example.slots)
             compared += [(first + one, first + other) for one, other in found]
             portions += [1 / (len(found) * len(examples)) for _ in found]
             first += len(example.slots)
@@ -192,8 +192,8 @@ class SlotTask(Task[Example]):
     def loss(self, model: Any, batch: Batch) -> torch.Tensor:
         """Cross-entropy with people's distribution over the labels, plus what label mass, gaps and places count."""
         placed = self._placed(batch)
-        out = _run(model, batch, output_hidden_states=placed)
-        labels_SK, mass_S = _read(out.logits, batch)
+        out = run_batch(model, batch, output_hidden_states=placed)
+        labels_SK, mass_S = read_labels(out.logits, batch)
         missed_S = -(batch["targets"] * labels_SK).sum(-1) - self.mass * mass_S
         off_S = (labels_SK.exp() - batch["targets"]) @ torch.tensor(NUMBERS, device=labels_SK.device)
         off_P = off_S[batch["compared"][:, 0]] - off_S[batch["compared"][:, 1]]
@@ -203,8 +203,8 @@ class SlotTask(Task[Example]):
     def answers(self, model: Any, batch: Batch) -> list[list[Answer]]:
         """The distributions at each example's slots."""
         placed = self._placed(batch)
-        out = _run(model, batch, output_hidden_states=placed)
-        labels_SK, mass_S = _read(out.logits, batch)
+        out = run_batch(model, batch, output_hidden_states=placed)
+        labels_SK, mass_S = read_labels(out.logits, batch)
         missed = iter(self._misplaced(out, batch).tolist() if placed else [])
         taken = zip(labels_SK.exp().tolist(), mass_S.exp().tolist(), strict=True)
         answers = []
@@ -285,12 +285,12 @@ class SlotTask(Task[Example]):
             for one, slot in zip(answers, slots, strict=True)
         ]
         off = [one.score - slot.score for one, slot in zip(answers, slots, strict=True)]
-        gaps = [(off[one] - off[other]) ** 2 for one, other in _compared(slots)]
+        gaps = [(off[one] - off[other]) ** 2 for one, other in comparisons(slots)]
         gap = self.gap * fmean(gaps) if gaps else 0.0
         return fmean(crossed) + gap + self.places * answers[0].misplaced
 
 
-def _compared(slots: Sequence[Slot]) -> list[tuple[int, int]]:
+def comparisons(slots: Sequence[Slot]) -> list[tuple[int, int]]:
     """The slots of one aspect, two by two."""
     pairs = itertools.combinations(range(len(slots)), 2)
     return [(one, other) for one, other in pairs if slots[one].aspect == slots[other].aspect]
@@ -300,7 +300,7 @@ def _in_order(answers: Sequence[Answer], slots: Sequence[Slot]) -> list[bool]:
     """Whether each comparison comes out as people's scores do, where those differ."""
     return [
         (answers[one].score - answers[other].score) * (slots[one].score - slots[other].score) > 0
-        for one, other in _compared(slots)
+        for one, other in comparisons(slots)
         if slots[one].score != slots[other].score
     ]
 
@@ -330,13 +330,13 @@ def _sentences_of(example: Example, starts: Sequence[tuple[int, int]]) -> list[t
     return [(row, place, kept) for (row, place), kept in found.items()]
 
 
-def _run(model: Any, batch: Batch, **options: Any) -> Any:
+def run_batch(model: Any, batch: Batch, **options: Any) -> Any:
     """What the model says of a batch."""
     inputs = {name: batch[name] for name in ("input_ids", "position_ids", "attention_mask") if name in batch}
     return model(**inputs, logits_to_keep=batch["logits_to_keep"], use_cache=False, **options)
 
 
-def _read(logits_BUV: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+def read_labels(logits_BUV: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """The labels' log-probabilities among themselves [S, K], and the log of their mass [S]."""
     logits_SV = logits_BUV[batch["rows"], batch["places"]].float()
     ids_SKM = batch["label_ids"]

@@ -34,6 +34,11 @@ def card(recipe: HouseRecipe, texts: Sequence[int], done: Mapping[str, int], run
     )
     if done.get(ANCHORED):
         taught += "\nOf other texts it was to keep the scores that it gave before this run."
+    if recipe.mean_head:
+        taught += (
+            "\nOne head of its last layer reads the mean of all that it is shown, along a direction that tells a worse"
+            f" text from a better one, by {recipe.mean_head:g} points of the score before training."
+        )
     unknown = start is not None and not (Path(start) / "README.md").is_file()
     whence = "" if unknown else "No person's score went into it: it has read"
     shown = "" if unknown else " Which of two whole stories people like better it was never shown."

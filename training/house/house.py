@@ -12,12 +12,12 @@ from adjudge.engine.models.fingerprints import digest
 from adjudge.engine.models.sources import OpenModel, resolve
 from adjudge.engine.whole_file import write_whole
 from adjudge.rewards.judges.aspects import Aspect, aspects_of
-from adjudge.training.evaluator.direct import SlotTask
 from adjudge.training.evaluator.fitting import fit
 from adjudge.training.evaluator.questions import Rated, rated_rows
 from adjudge.training.evaluator.recipe import Asked, Scores
 from adjudge.training.house.averaging import average, check_alike, half_precision
 from adjudge.training.house.card import card
+from adjudge.training.house.mean_head import MeanHeadTask
 from adjudge.training.house.recipe import HouseRecipe
 from adjudge.training.house.rows import MadeRows, rows_of, sizes, split
 from adjudge.training.house.texts import stories_of
@@ -56,8 +56,8 @@ def train_house(
         for asked in (Asked("pointwise", {"aspects": aspects}), Asked("pairwise", {"aspects": aspects}))
     ]
 
-    def open_task(opened: OpenModel) -> SlotTask:
-        return SlotTask(recipe, opened, recipe.optimiser, judged)
+    def open_task(opened: OpenModel) -> MeanHeadTask:
+        return MeanHeadTask(recipe, opened, judged)
 
     def begins() -> None:
         rows = (*train.single, *train.pairs, *held_out.single, *held_out.pairs)

@@ -12,7 +12,7 @@ from msgspec import Meta
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import HANNA, STORYER, Aspect, aspects_of
 from adjudge.training.evaluator.recipe import DirectOptimiser, JudgeRecipe
-from adjudge.training.recipe import Share, Whole, beside, read_recipe
+from adjudge.training.recipe import NotNegative, Share, Whole, beside, read_recipe
 
 QUALITY = Aspect("quality", "Is it a good story that makes sense and follows from its first sentence?")
 FLUENCY = Aspect("fluency", "Are the sentences well formed and easy to read?")
@@ -68,9 +68,9 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     leaves any (0.4 leaves none for steps down). In the place of a share `scored` of the others come texts on one prompt
     with a teacher's scores, as far as the sources have any; a share `anchored` of those is to keep, in the teacher's
     place, the scores that the judge gives it as the run begins. A share `alone` of what is left are mostly long
-    excerpts made worse by one kind of step and no other, one that `often` names. Excerpts are asked about `asked`
-    aspects. A step down is drawn as often again for each time that `often` names it. `held_out` is the share of the
-    prompts that are kept from training.
+    excerpts made worse by one kind of step and no other, one that `often` names, where "other prompt" counts as one.
+    Excerpts are asked about `asked` aspects. A step down is drawn as often again for each time that `often` names it.
+    `held_out` is the share of the prompts that are kept from training.
 
     Steps down: order, foreign, babble, misplaced, contradiction, people, repeat, middle, dropped, drift, cut, forced
     ending, shuffled words, dropped words, repeated words, plain, bland, summary, explained, transfer.
@@ -106,10 +106,14 @@ class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=
 
     What a run leaves is averaged with the adapter in the folder `keep_of` (where that is not said: the one that it goes
     on from), which has the share `keep` of it; 0: none.
+
+    Before training, one head of the last layer is given to the mean of the whole prompt, for what its other layers know
+    of it; `mean_head` is how many points of the score it moves two texts of the recipe apart. 0: none.
     """
 
     keep: Share = 0.0
     keep_of: str | None = None
+    mean_head: NotNegative = 0.0
     sources: tuple[TextSource, ...]
     excerpts: Excerpts = Excerpts()
     aspects: str | None = None
@@ -123,6 +127,11 @@ class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=
         if self.keep and (self.policy.adapter is None or self.policy.method == "full"):
             raise AdjudgeError(
                 "keep averages with the adapter to go on from: name one with [policy] adapter, or drop it"
+            )
+        if self.mean_head and (self.keep or self.policy.method == "full"):
+            raise AdjudgeError(
+                "mean_head is fitted into an adapter, which then averages with none that has it not: drop keep, and"
+                ' method = "full", or mean_head'
             )
         if self.keep_of is not None and not self.keep:
             raise AdjudgeError("keep_of has no share in what the run leaves: write keep = 0.5 as well, or drop it")

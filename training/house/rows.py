@@ -33,7 +33,9 @@ FURTHER = (1, 2, 3, 4, 5)
 """How many more the worse one."""
 OFTEN = (*DISTURBANCES, *HARD)
 """What a step is drawn from, besides what a recipe names."""
-OTHER_PROMPT = {"relevance": 0.92, "coherence": 0.12, "quality": 0.35}
+OTHER_PROMPT = "other prompt"
+"""What a recipe and a card call a text under the prompt of another."""
+OTHER_PROMPT_COSTS = {"relevance": 0.92, "coherence": 0.12, "quality": 0.35}
 OTHER_PROMPT_OTHERWISE = 0.06
 TOLD_WORSE = 0.6
 """How often a text that has worse tellings beside it comes with one of those."""
@@ -102,8 +104,9 @@ def rows_of(stories: Sequence[Story], count: int, how: Excerpts, aspects: Sequen
         ("a step of often", how.often),
         *(("a worse telling", story.beside.worse) for story in stories),
     ):
-        if unknown := sorted(set(names) - set(DISTURBANCES)):
-            raise AdjudgeError(f'{what} goes by "{unknown[0][:40]}": choose {", ".join(DISTURBANCES)}')
+        known = (*DISTURBANCES, OTHER_PROMPT) if names is how.often else tuple(DISTURBANCES)
+        if unknown := sorted(set(names) - set(known)):
+            raise AdjudgeError(f'{what} goes by "{unknown[0][:40]}": choose {", ".join(known)}')
     maker = _Maker(stories, how, [aspect.name for aspect in aspects])
     single: list[Row] = []
     pairs: list[Row] = []
@@ -138,6 +141,7 @@ class _Maker:
         self.long = [story for story in stories if len(story.sentences) > how.longest + 1]
         self.with_scores = [story for story in stories if story.beside.scored] if how.scored else []
         self.corpus = Corpus(stories)
+        self.often = (*OFTEN, *(name for name in how.often if name != OTHER_PROMPT))
         self.sources: dict[int, list[Story]] = {}
         for story in stories if how.alone else ():
             if len(story.sentences) >= LONG:
@@ -208,6 +212,11 @@ class _Maker:
             corpus = self.corpora.get(source, self.corpus) if random.random() < SAME_SOURCE else self.corpus
             story, ended = self._excerpt(random.choice(self.sources[source]), random.random() < LONG_ALONE, random)
             kinds = (random.choice(self.how.often),)
+            if kinds[0] == OTHER_PROMPT:
+                whole = self._whole(story, ended)
+                if (moved := self._under_another(whole, story, random, corpus)) is not None:
+                    return whole, moved
+                continue
             better = self._down(self._whole(story, ended), int(random.random() < 0.25), story, random, kinds, corpus)
             worse = self._down(better, random.choice((1, 2, 2)), story, random, kinds, corpus)
             if worse.parts != better.parts:
@@ -241,15 +250,20 @@ class _Maker:
             left = {name: share * (1 - VERDICT) for name, share in better.left.items()}
             told = _Text(better.prompt, (text,), left, better.ended, steps=better.steps)
             return better, self._said("verdict beside it", told)
-        own = {story.origin, story.prompt}
-        if (
-            fate < 2.5 * self.how.hostile
-            and (prompt := self.corpus.text(random, story).prompt or self.corpus.sentence(random, story)) not in own
-        ):
-            costs = {name: OTHER_PROMPT.get(name, OTHER_PROMPT_OTHERWISE) for name in self.aspects}
-            left = {name: share * (1 - costs[name]) for name, share in better.left.items()}
-            return better, self._said("other prompt", msgspec.structs.replace(better, prompt=prompt, left=left))
+        if fate < 2.5 * self.how.hostile:
+            moved = self._under_another(better, story, random, self.corpus)
+            if moved is not None:
+                return better, moved
         return better, self._down(better, random.choice(FURTHER), story, random)
+
+    def _under_another(self, text: _Text, story: Story, random: Random, corpus: Corpus) -> _Text | None:
+        """A text under another story's prompt; None where that was drawn from its own."""
+        prompt = corpus.text(random, story).prompt or corpus.sentence(random, story)
+        if prompt in (story.origin, story.prompt):
+            return None
+        costs = {name: OTHER_PROMPT_COSTS.get(name, OTHER_PROMPT_OTHERWISE) for name in self.aspects}
+        left = {name: share * (1 - costs[name]) for name, share in text.left.items()}
+        return self._said(OTHER_PROMPT, msgspec.structs.replace(text, prompt=prompt, left=left))
 
     def _whole(self, story: Story, ended: bool) -> _Text:
         """An excerpt as its author left it."""
@@ -271,7 +285,7 @@ class _Maker:
         """
         left, ended, sentences, done = text.left, text.ended, list(text.parts), list(text.steps)
         better = (list(story.sentences), list(text.parts))
-        often = kinds or (*OFTEN, *self.how.often)
+        often = kinds or self.often
         usual = random.choice(often)
         for _ in range(steps):
             name = usual if random.random() < 0.5 else random.choice(often)

@@ -24,7 +24,10 @@ def saved(tmp_path: Path) -> tuple[Path, Path]:
     base, adapter = tmp_path / "base", tmp_path / "adapter"
     model.save_pretrained(base)
     tokenizer.save_pretrained(base)
-    peft = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, target_modules="all-linear"))
+    one = "model.layers.1.self_attn.q_proj"
+    other = {"rank_pattern": {one: 6}, "alpha_pattern": {one: 3}}
+    form = LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, target_modules="all-linear", **other)
+    peft = get_peft_model(model, form)
     torch.manual_seed(0)
     for name, weight in peft.named_parameters():
         if "lora_" in name:

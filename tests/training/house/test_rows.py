@@ -229,6 +229,20 @@ def test_an_excerpt_may_be_made_worse_by_one_kind_of_step_alone(monkeypatch: pyt
     assert len(rows_of(short, 20, how, ASPECTS, "0").single) == 40
 
 
+def test_an_excerpt_may_stand_under_another_prompt_and_be_otherwise_whole() -> None:
+    how = Excerpts(pairs=0, alone=1, often=("other prompt",), shortest=5, longest=9, from_start=1, prompted=1)
+    rows = rows_of(STORIES, 50, how, ASPECTS, "0")
+    assert set(rows.done) == {"other prompt"}
+    for better, worse in zip(rows.single[::2], rows.single[1::2], strict=True):
+        assert better.columns["response"] == worse.columns["response"]
+        assert better.columns["prompt"] != worse.columns["prompt"]
+        ((_, was),), ((_, now),) = better.columns["scores"].items(), worse.columns["scores"].items()
+        assert fmean(now) < fmean(was)
+    with pytest.raises(AdjudgeError, match='a worse telling goes by "other prompt"'):
+        beside = msgspec.structs.replace(STORIES[0], beside=Beside(worse={"other prompt": "Elsewhere."}))
+        rows_of([beside, *STORIES[1:]], 1, how, ASPECTS, "0")
+
+
 def test_a_row_says_of_each_sentence_where_it_ends_and_whether_that_is_its_place() -> None:
     author = tuple(f"Number {n} sat down." for n in range(12))
     stories = [
