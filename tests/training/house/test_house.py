@@ -20,6 +20,7 @@ from adjudge.training.house.card import card as card_of
 from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.house import train_house
 from adjudge.training.house.recipe import HouseRecipe, TextFile
+from adjudge.training.house.rows import OTHER_PROMPT
 from adjudge.training.house.texts import stories_of
 from adjudge.training.recipe import read_recipe, recipe_of
 from adjudge.training.run import Run
@@ -210,7 +211,7 @@ def own_sources(recipe: HouseRecipe) -> set[TextFile]:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_examples_are_recipes(path: Path) -> None:
     found = read_recipe(path, HouseRecipe)
-    assert found.output.endswith(f"out/{path.stem}") and set(found.excerpts.often) <= set(DISTURBANCES)
+    assert found.output.endswith(f"out/{path.stem}") and set(found.excerpts.often) <= {*DISTURBANCES, OTHER_PROMPT}
     assert own_sources(found)
     if found.policy.adapter is not None:
         for before in (Path(found.policy.adapter), found.kept or Path(found.policy.adapter)):
