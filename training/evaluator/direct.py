@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -129,18 +129,26 @@ class SlotTask(Task[Example]):
         asked = [n for n, example in enumerate(train) if any(slot.anchored for slot in example.slots)]
         if not asked:
             return
-        asked.sort(key=lambda n: self.length(train[n]))
         model.to(device).eval()
-        with bar(shown=processes().is_main_process) as progress:
-            about = progress.add_task("what is to be answered as before", total=len(asked))
-            for start in range(0, len(asked), at_once):
-                places = asked[start : start + at_once]
-                begun = self._as_begun(model, device, [train[n] for n in places])
-                for place, example in zip(places, begun, strict=True):
-                    train[place] = example
-                progress.advance(about, len(places))
+        for places, batch in self.batches(asked, device, at_once, "what is to be answered as before"):
+            begun = self._as_begun(model, batch, [train[n] for n in places])
+            for place, example in zip(places, begun, strict=True):
+                train[place] = example
         self.train = train
         model.train()
+
+    def batches(
+        self, places: Iterable[int], device: torch.device, at_once: int, what: str
+    ) -> Iterator[tuple[list[int], Batch]]:
+        """Batches of the examples to train on at some places, by length and each with its places; a bar shows them."""
+        order = sorted(places, key=lambda n: self.length(self.train[n]))
+        with bar(shown=processes().is_main_process) as progress:
+            about = progress.add_task(what, total=len(order))
+            for start in range(0, len(order), at_once):
+                own = order[start : start + at_once]
+                batch = self.batch([self.train[n] for n in own])
+                yield own, {name: part.to(device) for name, part in batch.items()}
+                progress.advance(about, len(own))
 
     def length(self, example: Example) -> int:
         """The tokens of its longest pack."""
@@ -263,9 +271,8 @@ class SlotTask(Task[Example]):
         odds_T: torch.Tensor = norm(hidden_TD).float() @ (best_D - worst_D).float()
         return odds_T
 
-    def _as_begun(self, model: Any, device: torch.device, examples: Sequence[Example]) -> list[Example]:
-        """Examples with the model's answers in the place of people's where they are anchored."""
-        batch = {name: part.to(device) for name, part in self.batch(examples).items()}
+    def _as_begun(self, model: Any, batch: Batch, examples: Sequence[Example]) -> list[Example]:
+        """A batch's examples with the model's answers in the place of people's where they are anchored."""
         with torch.no_grad():
             answers = self.answers(model, batch)
         slots = [

@@ -19,8 +19,6 @@ from adjudge.training.evaluator.fitting import Batch
 from adjudge.training.evaluator.questions import NUMBERS, Rated
 from adjudge.training.evaluator.recipe import Asked
 from adjudge.training.house.recipe import HouseRecipe
-from adjudge.training.progress import bar
-from adjudge.training.run import processes
 
 BLIND = 16
 """In how many directions, those in which answer slots lie most, the head's query sees nothing."""
@@ -72,20 +70,13 @@ class MeanHeadTask(SlotTask):
 
     def _seen(self, model: Any, heads: _Heads, device: torch.device, at_once: int) -> tuple[Seen, list[int]]:
         """What there is at the slots of all examples to train on, and each example's first slot there."""
-        order = sorted(range(len(self.train)), key=lambda n: self.length(self.train[n]))
         found: list[Seen] = []
-        starts, count = [0] * len(order), 0
-        with bar(shown=processes().is_main_process) as progress:
-            about = progress.add_task("what whole prompts tell", total=len(order))
-            for place in range(0, len(order), at_once):
-                numbers = order[place : place + at_once]
-                examples = [self.train[n] for n in numbers]
-                batch = {name: part.to(device) for name, part in self.batch(examples).items()}
-                found.append(heads.look(model, batch))
-                for number, example in zip(numbers, examples, strict=True):
-                    starts[number] = count
-                    count += len(example.slots)
-                progress.advance(about, len(numbers))
+        starts, count = [0] * len(self.train), 0
+        for places, batch in self.batches(range(len(self.train)), device, at_once, "what whole prompts tell"):
+            found.append(heads.look(model, batch))
+            for place in places:
+                starts[place] = count
+                count += len(self.train[place].slots)
         return Seen(*(torch.cat(parts) for parts in zip(*found, strict=True))), starts
 
 

@@ -108,7 +108,7 @@ class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=
     on from), which has the share `keep` of it; 0: none.
 
     Before training, one head of the last layer is given to the mean of the whole prompt, for what its other layers know
-    of it; `mean_head` is how many points of the score it moves two texts of the recipe apart. 0: none.
+    of it; `mean_head` is how many points of the score it moves texts learnt together apart, on average. 0: none.
     """
 
     keep: Share = 0.0
