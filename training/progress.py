@@ -51,12 +51,13 @@ class Pace:
         self.console.print(f"{what} {done:,} of {self.total:,}, {left:.0f} min left", highlight=False)
 
 
-def watched(what: str, answers: Iterable[T], total: int) -> Iterator[T]:
-    """The answers, with a bar that moves as they come, or a line now and then."""
-    with bar() as progress:
+def watched(what: str, answers: Iterable[T], total: int, *, shown: bool = True) -> Iterator[T]:
+    """The answers, with a bar that moves as they come, or a line now and then; where they are to be `shown`."""
+    with bar(shown=shown) as progress:
         task = progress.add_task(what, total=total)
         pace = Pace(progress.console, total)
         for done, answer in enumerate(answers, 1):
             yield answer
             progress.advance(task)
-            pace.say(f"{what}:", done)
+            if shown:
+                pace.say(f"{what}:", done)

@@ -20,6 +20,8 @@ def test_where_stderr_is_no_terminal_a_long_run_says_how_far_it_is(
     monkeypatch.setattr(progress, "EVERY", 0.0)
     assert list(progress.watched("judging", "abcd", 4)) == ["a", "b", "c", "d"]
     assert capsys.readouterr().err == "judging: 2 of 4, 0 min left\njudging: 3 of 4, 0 min left\n"
+    assert list(progress.watched("judging", "abcd", 4, shown=False)) == ["a", "b", "c", "d"]
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

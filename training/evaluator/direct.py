@@ -30,7 +30,7 @@ from adjudge.training.evaluator.questions import (
 from adjudge.training.evaluator.recipe import Asked, DirectOptimiser, DirectRecipe, JudgeRecipe
 from adjudge.training.evaluator.split import read_split
 from adjudge.training.policy import room
-from adjudge.training.progress import bar
+from adjudge.training.progress import watched
 from adjudge.training.run import Run, Status, heard_once, processes
 
 if TYPE_CHECKING:
@@ -142,13 +142,10 @@ class SlotTask(Task[Example]):
     ) -> Iterator[tuple[list[int], Batch]]:
         """Batches of the examples to train on at some places, by length and each with its places; a bar shows them."""
         order = sorted(places, key=lambda n: self.length(self.train[n]))
-        with bar(shown=processes().is_main_process) as progress:
-            about = progress.add_task(what, total=len(order))
-            for start in range(0, len(order), at_once):
-                own = order[start : start + at_once]
-                batch = self.batch([self.train[n] for n in own])
-                yield own, {name: part.to(device) for name, part in batch.items()}
-                progress.advance(about, len(own))
+        parts = [order[start : start + at_once] for start in range(0, len(order), at_once)]
+        for own in watched(what, parts, len(parts), shown=processes().is_main_process):
+            batch = self.batch([self.train[n] for n in own])
+            yield own, {name: part.to(device) for name, part in batch.items()}
 
     def length(self, example: Example) -> int:
         """The tokens of its longest pack."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from adjudge.engine.models.sources import open_source, resolve
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.records.rows import Row
 from adjudge.rewards.records.wire import item_of
-from adjudge.training.evaluator import direct, trainer
+from adjudge.training import progress
+from adjudge.training.evaluator import trainer
 from adjudge.training.evaluator.direct import SlotTask, train_direct
 from adjudge.training.evaluator.questions import rated_rows
 from adjudge.training.evaluator.recipe import DirectRecipe
@@ -50,13 +52,13 @@ def test_what_is_anchored_is_to_be_answered_as_the_model_did_when_the_run_began(
     task = SlotTask(recipe, opened, recipe.optimiser, [(recipe.judge, rated, rated[:3])])
     people = [slot.target for example in task.train for slot in example.slots]
     model = attach(opened.model, read_adapter(first.folder.policy)).train()
-    bars, bar = list[Progress](), direct.bar
-    monkeypatch.setattr(direct, "bar", lambda **how: bars.append(bar(**how)) or bars[-1])
+    bars, bar = list[Progress](), progress.bar
+    monkeypatch.setattr(progress, "bar", lambda **how: bars.append(bar(**how)) or bars[-1])
     task.begin(model, torch.device("cpu"), 3)
     assert model.training
     [about] = bars[0].tasks
     asked = sum(any(slot.anchored for slot in example.slots) for example in task.train)
-    assert about.total == about.completed == asked < len(task.train)
+    assert about.total == about.completed == math.ceil(asked / 3) and 3 < asked < len(task.train)
     slots = [slot for example in task.train for slot in example.slots]
     engine = Engine("dummy:tiny-llama", adapter=first.folder.policy, kv_cache_gb=0.05)
     judge = PointwiseJudge(engine, prepared_aspects(recipe), min_mass=0)
