@@ -34,10 +34,11 @@ def card(recipe: HouseRecipe, texts: Sequence[int], done: Mapping[str, int], run
     )
     if done.get(ANCHORED):
         taught += "\nOf other texts it was to keep the scores that it gave before this run."
-    if recipe.mean_head:
+    if recipe.mean_head is not None:
         taught += (
-            "\nOne head of its last layer reads the mean of all that it is shown, along a direction that tells a worse"
-            f" text from a better one, by {recipe.mean_head:g} points of the score before training."
+            f"\nA head of layer {recipe.mean_head.layer} tells its answer the mean of all that it is shown, along a"
+            " direction that tells a worse text from a\nbetter one, by"
+            f" {recipe.mean_head.strength:g} points of the score before training."
         )
     unknown = start is not None and not (Path(start) / "README.md").is_file()
     whence = "" if unknown else "No person's score went into it: it has read"

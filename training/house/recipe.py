@@ -12,7 +12,7 @@ from msgspec import Meta
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import HANNA, STORYER, Aspect, aspects_of
 from adjudge.training.evaluator.recipe import DirectOptimiser, JudgeRecipe
-from adjudge.training.recipe import NotNegative, Share, Whole, beside, read_recipe
+from adjudge.training.recipe import Positive, Share, Whole, beside, read_recipe
 
 QUALITY = Aspect("quality", "Is it a good story that makes sense and follows from its first sentence?")
 FLUENCY = Aspect("fluency", "Are the sentences well formed and easy to read?")
@@ -101,19 +101,28 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise AdjudgeError("[excerpts] alone is a share of excerpts with one of the steps of often: name those")
 
 
+class MeanHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A head of layer `layer`, counted from 0, that is given to the mean of the whole prompt before training.
+
+    It moves texts learnt together apart by `strength` points of the score, on average.
+    """
+
+    layer: Annotated[int, Meta(ge=0)]
+    strength: Positive = 0.5
+
+
 class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What `adjudge train house` reads.
 
     What a run leaves is averaged with the adapter in the folder `keep_of` (where that is not said: the one that it goes
     on from), which has the share `keep` of it; 0: none.
 
-    Before training, one head of the last layer is given to the mean of the whole prompt, for what its other layers know
-    of it; `mean_head` is how many points of the score it moves texts learnt together apart, on average. 0: none.
+    With `mean_head`, answers are told before training what a layer in the middle knows of the whole prompt.
     """
 
     keep: Share = 0.0
     keep_of: str | None = None
-    mean_head: NotNegative = 0.0
+    mean_head: MeanHead | None = None
     sources: tuple[TextSource, ...]
     excerpts: Excerpts = Excerpts()
     aspects: str | None = None

@@ -20,45 +20,49 @@ from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.records.verdict import Item
 from adjudge.training.evaluator.direct import Answer
 from adjudge.training.house.house import train_house
-from adjudge.training.house.mean_head import MeanHeadTask, Seen, direction
+from adjudge.training.house.mean_head import OPEN, MeanHeadTask, Means, _told, direction
 from adjudge.training.house.recipe import ASPECTS
 from adjudge.training.run import Run
 from tests.jsonl import read_lines
 from tests.training.house.test_house import recipe
 
 STRENGTH = 0.2
+HOW = {"layer": 0, "strength": STRENGTH}
 OFTEN = {"excerpts": {"count": 24, "held_out": 0.2, "longest": 4, "pairs": 0.0}}
 
 
 class Looked(MeanHeadTask):
     """The task, with what it saw, what there is of each prompt alone, and the answers before and after the head."""
 
-    seen: Seen
+    seen: Means
     starts: list[int]
     alone: list[torch.Tensor]
+    fired: list[torch.Tensor]
     turns: tuple[list[list[Answer]], list[list[Answer]]]
 
     def begin(self, model: Any, device: torch.device, at_once: int) -> None:
         model.eval()
+        slots = [slot for example in self.train for slot in example.slots]
         batches = [self.batch([example]) for example in self.train]
         with torch.no_grad():
-            self.alone = [self._read(slot.tokens) for example in self.train for slot in example.slots]
+            self.alone = [self._read(slot.tokens, 0, "self_attn.q_proj") for slot in slots]
             before = [self.answers(model, batch)[0] for batch in batches]
             super().begin(model, device, at_once)
             model.eval()
             self.turns = before, [self.answers(model, batch)[0] for batch in batches]
+            self.fired = [self._read(slot.tokens, -1, "mlp.down_proj")[-1] for slot in slots]
         model.train()
 
-    def _read(self, tokens: Sequence[int]) -> torch.Tensor:
-        """What the last attention reads of a prompt, [L, D]."""
+    def _read(self, tokens: Sequence[int], layer: int, reader: str) -> torch.Tensor:
+        """What a part of a layer reads of a prompt, [L, D]."""
         read: list[torch.Tensor] = []
-        norm = self.model.get_decoder().layers[-1].input_layernorm
-        hook = norm.register_forward_hook(lambda module, inputs, output: read.append(output[0].double()))
+        part = self.model.get_decoder().layers[layer].get_submodule(reader)
+        hook = part.register_forward_pre_hook(lambda module, inputs: read.append(inputs[0][0].double()))
         self.model(torch.tensor([tokens]))
         hook.remove()
         return read[0]
 
-    def _seen(self, *given: Any) -> tuple[Seen, list[int]]:
+    def _seen(self, *given: Any) -> tuple[Means, list[int]]:
         self.seen, self.starts = super()._seen(*given)
         return self.seen, self.starts
 
@@ -74,7 +78,7 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Looked]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("adjudge.training.house.house.MeanHeadTask", opened)
-        run = train_house(recipe(tmp_path_factory.mktemp("mean"), "whole", mean_head=STRENGTH, **OFTEN))
+        run = train_house(recipe(tmp_path_factory.mktemp("mean"), "whole", mean_head=HOW, **OFTEN))
     return run, tasks[0]
 
 
@@ -86,7 +90,7 @@ def test_a_planted_direction_is_found_at_right_angles_to_what_tells_the_length()
     means_SD = 0.1 * normal(800, 24) + common_D
     means_SD[::2] += 0.3 * planted_D + 0.5 * first_D  # the better one of each two is shorter, too
     pairs = [(n, n + 1) for n in range(0, 800, 2)]
-    seen = Seen(means_SD, means_SD, first_D.expand(800, 24), means_SD, means_SD)
+    seen = Means(means_SD, first_D.expand(800, 24))
     found_D = direction(seen, pairs)
     assert abs(found_D @ first_D) < 1e-9 * found_D.norm() and abs(found_D @ means_SD.mean(0)) < 1e-9 * found_D.norm()
     assert torch.cosine_similarity(found_D, planted_D, dim=0) > 0.9
@@ -102,7 +106,6 @@ def test_means_are_those_of_a_prompt_alone(looked: tuple[Run, Looked]) -> None:
         for place in range(start, start + len(example.slots)):
             read_LD = next(alone)
             assert torch.allclose(read_LD.mean(0), seen.means_SD[place], atol=1e-5)
-            assert torch.allclose(read_LD[-1], seen.slots_SD[place], atol=1e-5)
             assert torch.allclose(read_LD[0], seen.firsts_SD[place], atol=1e-5)
 
 
@@ -118,18 +121,30 @@ def test_the_better_of_two_texts_gains_what_the_recipe_says(looked: tuple[Run, L
     found_D = direction(task.seen, pairs)
     told = [float((task.seen.means_SD[one] - task.seen.means_SD[other]) @ found_D) for one, other in pairs]
     assert sum(gained) / len(gained) == pytest.approx(STRENGTH, rel=0.2)
-    assert torch.corrcoef(torch.tensor([gained, told]))[0, 1] > 0.7
+    assert torch.corrcoef(torch.tensor([gained, told]))[0, 1] > 0.4  # what the head and the neuron did before is gone
+
+
+def test_a_neuron_of_the_last_layer_fires_as_the_mean_of_the_layer_lies(looked: tuple[Run, Looked]) -> None:
+    task = looked[1]
+    found_D = direction(task.seen, _told(task.train[: task.groups], task.starts))
+    given = zip(task.train, task.starts, strict=True)
+    places = [start + n for example, start in given for n in range(len(example.slots))]
+    told_S = task.seen.means_SD[places] @ found_D
+    both = torch.stack([told_S, *torch.stack(task.fired).T])
+    neuron = int(torch.corrcoef(both)[0, 1:].argmax())
+    assert torch.corrcoef(both)[0, 1 + neuron] > 0.99
+    assert torch.cov(both)[0, 1 + neuron] / told_S.var() == pytest.approx(OPEN, rel=0.1)
 
 
 def test_an_adapter_with_such_a_head_is_opened_as_it_was_trained(looked: tuple[Run, Looked], tmp_path: Path) -> None:
     run, task = looked
-    assert "One head of its last layer" in (run.folder.policy / "README.md").read_text()
+    assert "A head of layer 0 tells its answer" in (run.folder.policy / "README.md").read_text()
     config = read_adapter(run.folder.policy).config
-    assert {path.rpartition(".")[2]: rank for path, rank in config.rank_pattern.items()} == {
-        "q_proj": 20,
-        "v_proj": 5,
-        "o_proj": 5,
-    }
+    more = {".".join(path.split(".")[-3:]): rank - 4 for path, rank in config.rank_pattern.items()}
+    blind = dict.fromkeys((f"{layer}.mlp.{name}_proj" for layer in (0, 1) for name in ("gate", "up", "down")), 1)
+    blind |= dict.fromkeys((f"1.self_attn.{name}_proj" for name in "qkvo"), 1)
+    own = {"0.self_attn.q_proj": 16, "0.self_attn.v_proj": 1, "0.self_attn.o_proj": 18}
+    assert more == blind | own | {"1.mlp.gate_proj": 2, "1.mlp.up_proj": 2}
     assert all(config.alpha_pattern[path] / rank == config.lora_alpha / 4 for path, rank in config.rank_pattern.items())
     engine, rows = Engine("dummy:tiny-llama", adapter=run.folder.policy), iter(read_lines(run.folder.made_rows))
     for example in task.train[:4]:
@@ -149,21 +164,22 @@ def test_a_stopped_run_comes_to_the_same_head(looked: tuple[Run, Looked], tmp_pa
     shutil.copytree(whole.path, tmp_path / "cut")
     (tmp_path / "cut" / "checkpoint-2" / "trainer_state.json").unlink()
     shutil.rmtree(tmp_path / "cut" / "policy")
-    resumed = train_house(recipe(tmp_path, "cut", mean_head=STRENGTH, **OFTEN), resume=True)
+    resumed = train_house(recipe(tmp_path, "cut", mean_head=HOW, **OFTEN), resume=True)
     assert (resumed.folder.policy / ADAPTER).read_bytes() == (whole.policy / ADAPTER).read_bytes()
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"policy": {"model": "dummy:tiny-qwen2"}}, ModelUnsupported, "a last layer like Llama's"),
-        ({"policy": {"model": "dummy:tiny-gpt2"}}, ModelUnsupported, "a last layer like Llama's"),
-        ({"policy": {"model": "dummy:tiny-qwen3"}}, ModelUnsupported, "a last layer like Llama's"),
+        ({"policy": {"model": "dummy:tiny-qwen2"}}, ModelUnsupported, "layers like Llama's"),
+        ({"policy": {"model": "dummy:tiny-gpt2"}}, ModelUnsupported, "layers like Llama's"),
+        ({"policy": {"model": "dummy:tiny-qwen3"}}, ModelUnsupported, "layers like Llama's"),
         (
             {"policy": {"model": "dummy:tiny-llama", "lora": {"targets": ["q_proj"]}}},
             ModelUnsupported,
-            "its q_proj, v_proj and o_proj",
+            "an adapter over all their projections",
         ),
+        ({"mean_head": {"layer": 2}}, AdjudgeError, r"no layer 2: lower layer of \[mean_head\] below 2"),
         ({"policy": {"model": "dummy:tiny-llama", "method": "full"}}, AdjudgeError, "mean_head is fitted into"),
         ({"excerpts": {"count": 3, "held_out": 0.2, "pairs": 1.0}}, AdjudgeError, "give more excerpts"),
     ],
@@ -172,4 +188,4 @@ def test_what_has_no_place_for_the_head_is_refused(
     tmp_path: Path, changes: dict[str, Any], error: type[AdjudgeError], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        train_house(recipe(tmp_path, "never", mean_head=0.5, **{**OFTEN, **changes}))
+        train_house(recipe(tmp_path, "never", **{"mean_head": HOW, **OFTEN, **changes}))
