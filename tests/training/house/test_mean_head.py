@@ -20,7 +20,8 @@ from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.records.verdict import Item
 from adjudge.training.evaluator.direct import Answer
 from adjudge.training.house.house import train_house
-from adjudge.training.house.mean_head import OPEN, MeanHeadTask, Means, _told, direction
+from adjudge.training.house.layers import OPEN, Means
+from adjudge.training.house.mean_head import MeanHeadTask, direction
 from adjudge.training.house.recipe import ASPECTS
 from adjudge.training.run import Run
 from tests.jsonl import read_lines
@@ -52,6 +53,12 @@ class Looked(MeanHeadTask):
             self.turns = before, [self.answers(model, batch)[0] for batch in batches]
             self.fired = [self._read(slot.tokens, -1, "mlp.down_proj")[-1] for slot in slots]
         model.train()
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """The slots of each example's two texts, the better one's first."""
+        starts = zip(self.train, self.starts, strict=True)
+        scored = [(example.slots[0].score - example.slots[1].score, start) for example, start in starts]
+        return [(start, start + 1) if gap > 0 else (start + 1, start) for gap, start in scored if gap]
 
     def _read(self, tokens: Sequence[int], layer: int, reader: str) -> torch.Tensor:
         """What a part of a layer reads of a prompt, [L, D]."""
@@ -111,13 +118,14 @@ def test_means_are_those_of_a_prompt_alone(looked: tuple[Run, Looked]) -> None:
 
 def test_the_better_of_two_texts_gains_what_the_recipe_says(looked: tuple[Run, Looked]) -> None:
     task = looked[1]
-    gained, pairs = [], []
-    for example, start, was, now in zip(task.train, task.starts, *task.turns, strict=True):
-        a, b = example.slots
-        if a.score != b.score:
-            better, worse = (0, 1) if a.score > b.score else (1, 0)
-            pairs.append((start + better, start + worse))
-            gained.append(now[better].score - now[worse].score - (was[better].score - was[worse].score))
+    pairs = task.pairs()
+    places = {start: n for n, start in enumerate(task.starts)}
+    gained = []
+    for better, worse in pairs:
+        start = min(better, worse)
+        was, now = (turn[places[start]] for turn in task.turns)
+        better, worse = better - start, worse - start
+        gained.append(now[better].score - now[worse].score - (was[better].score - was[worse].score))
     found_D = direction(task.seen, pairs)
     told = [float((task.seen.means_SD[one] - task.seen.means_SD[other]) @ found_D) for one, other in pairs]
     assert sum(gained) / len(gained) == pytest.approx(STRENGTH, rel=0.2)
@@ -126,7 +134,7 @@ def test_the_better_of_two_texts_gains_what_the_recipe_says(looked: tuple[Run, L
 
 def test_a_neuron_of_the_last_layer_fires_as_the_mean_of_the_layer_lies(looked: tuple[Run, Looked]) -> None:
     task = looked[1]
-    found_D = direction(task.seen, _told(task.train[: task.groups], task.starts))
+    found_D = direction(task.seen, task.pairs())
     given = zip(task.train, task.starts, strict=True)
     places = [start + n for example, start in given for n in range(len(example.slots))]
     told_S = task.seen.means_SD[places] @ found_D
