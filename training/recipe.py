@@ -393,5 +393,7 @@ def _converted(value: Any, hint: Any, table: str, command: str | None) -> Any:
             said += ": write how many rows, or name a file of them"
         elif "int" in expected and "got `float`" in said:
             said += ": write a whole number"
+        elif "object" in expected and field:
+            said += f": write it as a table, {_header('.'.join([*tables, field]))}"
         text = f"{where}: {said}".lstrip(": ").replace("`", "")
         raise AdjudgeError(text) from error

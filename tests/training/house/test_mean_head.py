@@ -187,6 +187,11 @@ def test_a_stopped_run_comes_to_the_same_head(looked: tuple[Run, Looked], tmp_pa
             ModelUnsupported,
             "an adapter over all their projections",
         ),
+        (
+            {"mean_head": 0.3},
+            AdjudgeError,
+            r"mean_head: expected object.* got float: write it as a table, \[mean_head\]",
+        ),
         ({"mean_head": {"layer": 2}}, AdjudgeError, r"no layer 2: lower layer of \[mean_head\] below 2"),
         ({"policy": {"model": "dummy:tiny-llama", "method": "full"}}, AdjudgeError, "mean_head is fitted into"),
         ({"excerpts": {"count": 3, "held_out": 0.2, "pairs": 1.0}}, AdjudgeError, "give more excerpts"),
