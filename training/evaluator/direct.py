@@ -140,8 +140,11 @@ class SlotTask(Task[Example]):
     def batches(
         self, places: Iterable[int], device: torch.device, at_once: int, what: str
     ) -> Iterator[tuple[list[int], Batch]]:
-        """Batches of the examples to train on at some places, by length and each with its places; a bar shows them."""
-        order = sorted(places, key=lambda n: self.length(self.train[n]))
+        """Batches of the examples to train on at some places, each with its places; a bar shows them.
+
+        The longest come first: what they take of memory serves the others, where rising lengths would take ever more.
+        """
+        order = sorted(places, key=lambda n: self.length(self.train[n]), reverse=True)
         parts = [order[start : start + at_once] for start in range(0, len(order), at_once)]
         for own in watched(what, parts, len(parts), shown=processes().is_main_process):
             batch = self.batch([self.train[n] for n in own])
