@@ -116,6 +116,13 @@ def test_means_are_those_of_a_prompt_alone(looked: tuple[Run, Looked]) -> None:
             assert torch.allclose(read_LD[0], seen.firsts_SD[place], atol=1e-5)
 
 
+def test_the_longest_texts_are_looked_at_first(looked: tuple[Run, Looked]) -> None:
+    task = looked[1]
+    batches = task.batches(range(len(task.train)), torch.device("cpu"), 2, "lengths")
+    lengths = [task.length(task.train[place]) for places, _ in batches for place in places]
+    assert lengths == sorted(lengths, reverse=True) and lengths[0] > lengths[-1]
+
+
 def test_the_better_of_two_texts_gains_what_the_recipe_says(looked: tuple[Run, Looked]) -> None:
     task = looked[1]
     pairs = task.pairs()
