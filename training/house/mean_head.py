@@ -80,11 +80,12 @@ class MeanHeadTask(SlotTask):
 def direction(seen: Means, pairs: Sequence[tuple[int, int]]) -> torch.Tensor:
     """The direction [D] along which the first of two slots' means, the better one's, lies further than the other's.
 
-    By 1 on average; it is at right angles to what tells the length of a prompt, for that moves a mean between the first
-    token, which is unlike all others, and the rest.
+    By 1 on average, and the better ones lie at 0, so that their scores stay. It is at right angles to what tells the
+    length of a prompt, for that moves a mean between the first token, which is unlike all others, and the rest.
     """
     first, second = torch.tensor(pairs).T
-    same_D2 = torch.linalg.qr(torch.stack([seen.firsts_SD.mean(0), seen.means_SD.mean(0)], 1)).Q
+    mean_D, better_D = seen.means_SD.mean(0), seen.means_SD[first].mean(0)
+    same_D2 = torch.linalg.qr(torch.stack([seen.firsts_SD.mean(0) - mean_D, better_D], 1)).Q
     around_SD = seen.means_SD - seen.means_SD @ same_D2 @ same_D2.T
     apart_PD = around_SD[first] - around_SD[second]
     unit_D = apart_PD.std(0) + 1e-4

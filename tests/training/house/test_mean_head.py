@@ -99,11 +99,10 @@ def test_a_planted_direction_is_found_at_right_angles_to_what_tells_the_length()
     pairs = [(n, n + 1) for n in range(0, 800, 2)]
     seen = Means(means_SD, first_D.expand(800, 24))
     found_D = direction(seen, pairs)
-    assert abs(found_D @ first_D) < 1e-9 * found_D.norm() and abs(found_D @ means_SD.mean(0)) < 1e-9 * found_D.norm()
+    assert abs(found_D @ (first_D - means_SD.mean(0))) < 1e-9 * found_D.norm()
+    assert abs(found_D @ means_SD[::2].mean(0)) < 1e-9 * found_D.norm()  # the better ones stay where they are
     assert torch.cosine_similarity(found_D, planted_D, dim=0) > 0.9
     assert (means_SD[::2] - means_SD[1::2]).mean(0) @ found_D == pytest.approx(1)
-    turned = direction(seen, [(b, a) for a, b in pairs])
-    assert torch.allclose(turned, -found_D, atol=1e-4 * float(found_D.norm()))
 
 
 def test_means_are_those_of_a_prompt_alone(looked: tuple[Run, Looked]) -> None:
@@ -135,7 +134,7 @@ def test_the_better_of_two_texts_gains_what_the_recipe_says(looked: tuple[Run, L
         gained.append(now[better].score - now[worse].score - (was[better].score - was[worse].score))
     found_D = direction(task.seen, pairs)
     told = [float((task.seen.means_SD[one] - task.seen.means_SD[other]) @ found_D) for one, other in pairs]
-    assert sum(gained) / len(gained) == pytest.approx(STRENGTH, rel=0.2)
+    assert sum(gained) / len(gained) == pytest.approx(STRENGTH, rel=0.3)
     assert torch.corrcoef(torch.tensor([gained, told]))[0, 1] > 0.4  # what the head and the neuron did before is gone
 
 
