@@ -74,10 +74,16 @@ def check_base(folder: str | Path, model: Base) -> None:
         return _compare_names(folder, model)
     except msgspec.DecodeError as error:
         raise ModelCorrupt(f"{BASE} of the adapter in {folder} is unreadable ({error}): save it again") from error
-    if base.fingerprint != model.fingerprint:
+    if base.fingerprint == model.fingerprint:
+        return
+    if base.name == model.name:
         raise ModelUnsupported(
-            f"the adapter in {folder} was trained over {base.name}, and this is {model.name}: open it over {base.name}"
+            f"the adapter in {folder} was trained over a {base.name} of other weights or another tokenizer: open it "
+            f"over that one, or remove its {BASE} where you know that they are the same"
         )
+    raise ModelUnsupported(
+        f"the adapter in {folder} was trained over {base.name}, and this is {model.name}: open it over {base.name}"
+    )
 
 
 def _compare_names(folder: str | Path, model: Base) -> None:

@@ -67,6 +67,10 @@ def test_an_adapter_says_what_it_was_trained_over_and_is_refused_elsewhere(saved
     assert Engine(str(base), adapter=adapter).adapter is not None
     with pytest.raises(ModelUnsupported, match="was trained over their-model, and this is dummy:tiny-llama: open it"):
         Engine("dummy:tiny-llama", adapter=adapter)
+    write_base(adapter, Base("dummy:tiny-llama", "of another day"))
+    with pytest.raises(ModelUnsupported, match="over a dummy:tiny-llama of other weights .* or remove its base.json"):
+        Engine("dummy:tiny-llama", adapter=adapter)
+    write_base(adapter, Base("their-model", Engine(str(base)).fingerprint))
     assert json.loads((adapter / "adapter_config.json").read_text())["base_model_name_or_path"] == "their-model"
     (adapter / "base.json").write_text("{broken")
     with pytest.raises(ModelCorrupt, match="base.json of the adapter in .* is unreadable"):
