@@ -15,7 +15,7 @@ from adjudge.engine.checking import at_least, shown
 from adjudge.engine.completion import Completion
 from adjudge.engine.errors import AdjudgeError
 from adjudge.engine.face import EngineFace
-from adjudge.engine.models.aliases import SCORES_ONLY, is_flowing
+from adjudge.engine.models.aliases import SCORES_ONLY, reads_normalised
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import UNKEPT, Score
 from adjudge.engine.text.labels import Labels
@@ -179,7 +179,7 @@ class Reasoned(Asking):
 
 def check_writer(engine: EngineFace) -> None:
     """Raise AdjudgeError for the weights of `house`, whose texts make no sense; an absent engine writes none."""
-    if is_flowing(engine.fingerprint, engine.adapter) and not isinstance(engine, AbsentEngine):
+    if reads_normalised(engine.fingerprint, engine.adapter) and not isinstance(engine, AbsentEngine):
         raise AdjudgeError(SCORES_ONLY)
 
 

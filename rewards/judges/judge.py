@@ -16,7 +16,7 @@ from adjudge.engine.absent import AbsentEngine, ModelNeeded
 from adjudge.engine.checking import at_least, is_number, shown
 from adjudge.engine.errors import AdjudgeError, CallTooLarge
 from adjudge.engine.face import EngineFace, checked_engine
-from adjudge.engine.models.aliases import is_flowing
+from adjudge.engine.models.aliases import reads_normalised
 from adjudge.engine.sampling import Sampling
 from adjudge.engine.score import LEAST_MASS, UNKEPT, Reason, Score
 from adjudge.engine.text.prompt import Cut, Prompt, checked_cut
@@ -35,6 +35,7 @@ from adjudge.rewards.judges.asking import (
     checked_sampling,
 )
 from adjudge.rewards.judges.kept_answers import KeptAnswers
+from adjudge.rewards.judges.normalising import normalised
 from adjudge.rewards.judges.template import Data, Layout, Template
 from adjudge.rewards.records.rows import Row, encodable
 from adjudge.rewards.records.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention, each_of, least_mass
@@ -173,7 +174,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
     in the order that shares most, or in the paper's (`layout`). A score whose label mass is below `min_mass` abstains.
     Texts too long for the model are shortened alike in all of a subject's questions (`cut`: "middle", "head", "tail"),
     or abstain ("never"). With a `journal`, what was judged before under the same conditions is not judged again.
-    Models that are `flowing` (see `Alias`) are shown texts as one paragraph.
+    A model that is `normalised` (see `Alias`) is shown texts so.
     """
 
     kind: ClassVar[str]
@@ -221,13 +222,13 @@ class PromptedJudge(Judge[Subject, Ruling]):
         self.template = self._load(language)
 
     @property
-    def flowing(self) -> bool:
-        """Whether texts are shown as one paragraph to the weights that the engine has now."""
-        return is_flowing(self.engine.fingerprint, self.engine.adapter)
+    def normalised(self) -> bool:
+        """Whether texts are shown normalised to the weights that the engine has now."""
+        return reads_normalised(self.engine.fingerprint, self.engine.adapter)
 
     def key(self, subject: Subject) -> str:
         """The journal's key: everything that decides the verdict."""
-        shown = {"shown": "flowing"} if self.flowing else {}
+        shown = {"shown": "normalised"} if self.normalised else {}
         return content_key(
             **shown,
             **self._answering,
@@ -249,8 +250,8 @@ class PromptedJudge(Judge[Subject, Ruling]):
 
     def _prompt(self, data: Mapping[str, Data], **trusted: Any) -> Prompt:
         """The prompt file filled in; `data` are untrusted."""
-        if self.flowing:
-            data = {name: template.flowing(text) for name, text in data.items()}
+        if self.normalised:
+            data = {name: normalised(text) for name, text in data.items()}
         how = {"mode": self.asking.mode, "layout": self.layout}
         messages, answer = self.template.render(data=data, cut=self.cut, **how, **trusted)
         return self.engine.chat(messages, answer)

@@ -18,8 +18,9 @@ from adjudge.rewards.imported import calling, imported
 from adjudge.rewards.judges.asking import Answer, Question
 from adjudge.rewards.judges.judge import ItemJudge, Judge
 from adjudge.rewards.judges.kinds import KINDS, Kind, Open, Options, kind_name
+from adjudge.rewards.judges.normalising import normalised
 from adjudge.rewards.judges.options import ASKING, REASONING, as_taken, how_of
-from adjudge.rewards.judges.template import Template, flowing
+from adjudge.rewards.judges.template import Template
 from adjudge.rewards.records.verdict import Item, PairVerdict, Part, Verdict, abstention, weighted_mean
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class OwnJudge(ItemJudge):
         `words` are the judge's own, each `{field}` in them is one of the `texts`, which are data. Raises as
         `Prompt.template` and `Labels.of` do.
         """
-        data = {field: str(flowing(text)) if self.flowing else text for field, text in texts.items()}
+        data = {field: str(normalised(text)) if self.normalised else text for field, text in texts.items()}
         segments = [
             one if one.trusted else msgspec.structs.replace(one, cut=self.cut)
             for one in Prompt.template(words, **data).segments

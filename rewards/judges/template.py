@@ -25,11 +25,6 @@ Data = str | Sequence["Data"]
 """A text that is data, or a list of such: a prompt file loops over it."""
 
 
-def flowing(data: Data) -> Data:
-    """Data with one blank wherever there is white space, as one paragraph."""
-    return " ".join(data.split()) if isinstance(data, str) else [flowing(part) for part in data]
-
-
 def _text(value: Any) -> Any:
     """What a prompt file prints; raises PromptError for a list, whose marks would not be found again."""
     if isinstance(value, (list, tuple)):

@@ -112,8 +112,8 @@ def test_no_subject_is_judged_again_where_a_later_round_is_too_large() -> None:
     assert judge.calls == [[*"abcdef"], [*"cde"], [*"e"], [*"f"]]
 
 
-def test_house_reads_a_text_as_one_paragraph_whatever_its_lines_and_others_as_it_stands() -> None:
-    item = Item("Tell\tone.\r\n", "It was dark.\n\n\nA lamp\u00a0 burned.")
+def test_house_reads_a_text_as_it_would_be_typed_and_others_as_it_stands() -> None:
+    item = Item("Tell\tone.\r\n", "It was dark .\n\n\nA lamp\u00a0 burned.")
     flat = Item("Tell one.", "It was dark. A lamp burned.")
 
     def shown(judged: Item, weights: str, adapter: str | None = None) -> list[str]:
@@ -131,10 +131,10 @@ def test_house_reads_a_text_as_one_paragraph_whatever_its_lines_and_others_as_it
         assert shown(item, weights, adapter) == [item.prompt, item.response]
 
 
-def test_what_house_read_with_its_lines_is_not_taken_for_what_it_reads_now(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_house_read_as_it_stood_is_not_taken_for_what_it_reads_now(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = PointwiseJudge(AbsentEngine(Card(fingerprint=HOUSE.fingerprint)), HANNA[:1])
     now = judge.key(Item("p", "r"))
-    monkeypatch.setattr("adjudge.rewards.judges.judge.is_flowing", lambda weights, adapter: False)
+    monkeypatch.setattr("adjudge.rewards.judges.judge.reads_normalised", lambda weights, adapter: False)
     assert judge.key(Item("p", "r")) != now
 
 
