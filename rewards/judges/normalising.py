@@ -14,14 +14,14 @@ _I = re.compile(r"(?<![\w.])i(?![\w.])")
 _APART = re.compile(r" (?=(?:n['’]t|['’](?:s|re|ve|ll|d|m))(?![\w'’-])|[,.!?;:](?: |$))")
 _STOP = re.compile(r"[,.](?= |$)")
 _QUOTE = re.compile(r" ?(?:\"|``|'') ?")
-_AROUND = re.compile(r"(?<=[(\[{“‘$#]) | (?=[,.!?;:…%)\]}”]|['’](?:\W|$))")
+_AROUND = re.compile(r"(?<=[(\[{“‘$#]) | (?=[,.!?;:…%)\]}”]|['’](?:\W|$))|(?<=\w) (?=- \w)|(?<=\w -) (?=\w)")
 
 
 def normalised(data: Data) -> Data:
     """Data with each text as one paragraph, its marks joined to its words, and capitals where it has but one case.
 
-    What a person typed stays as it is, but for its lines: rules for quotes and brackets are for texts most of whose
-    commas and full stops stand alone.
+    What a person typed stays as it is, but for its lines: rules for quotes, brackets and hyphens are for texts most
+    of whose commas and full stops stand alone.
     """
     if not isinstance(data, str):
         return [normalised(part) for part in data]

@@ -17,6 +17,7 @@ from adjudge.rewards.judge_rewards.references import DynamicReference
 from adjudge.rewards.judges.aspects import parse_aspects
 from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.records.verdict import Item
+from adjudge.training.house.typesetting import spaced
 
 PAIRS = Path(__file__).parents[2] / "examples" / "pairs.jsonl"
 ASPECTS = parse_aspects("coherence")
@@ -118,16 +119,16 @@ def house(smollm2: str) -> Engine:
     return Engine("house")
 
 
-def test_how_lines_are_broken_does_not_count_to_the_bit(house: Engine) -> None:
+def test_how_lines_are_broken_and_marks_are_set_does_not_count_to_the_bit(house: Engine) -> None:
     row = json.loads(PAIRS.read_text().splitlines()[0])
     own = "\n\n".join(row["story_b"].split("\n\n")[:2])
     story = " ".join(own.split())
     assert "\n" in own
-    set_otherwise = [story, own, END.sub("\n\n", story), f"  {story}\n", story.replace(" ", "\u00a0")]
-    scores = {
-        one.score for one in PointwiseJudge(house, ASPECTS).judge(Item(row["prompt"], text) for text in set_otherwise)
-    }
-    assert len(scores) == 1 and None not in scores
+    blanks = [END.sub("\n\n", story), f"  {story}\n", story.replace(" ", "\u00a0"), spaced(story)]
+    cases = [story.lower(), story.upper(), spaced(story).lower()]
+    judged = PointwiseJudge(house, ASPECTS).judge(Item(row["prompt"], text) for text in [story, own, *blanks, *cases])
+    scores = [verdict.score for verdict in judged]
+    assert None not in scores and len(set(scores[:-3])) == len(set(scores[-3:])) == 1
 
 
 def test_it_writes_no_references(house: Engine) -> None:

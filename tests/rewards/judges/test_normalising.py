@@ -32,6 +32,7 @@ def _words(text: str) -> str:
         ('" you do n\'t ? ! " he said , " it \'s ( so ) late . "', '"You don\'t?!" he said, "it\'s (so) late."'),
         ("`` go , '' he said . 5 % of $ 3 . the dogs ' tails . . .", '"Go," he said. 5% of $3. The dogs\' tails...'),
         ("“ go , ” she said . “ now . ” he left .", "“Go,” she said. “Now.” He left."),
+        ("a well - known man - she said - left .", "A well-known man-she said-left."),
         ("[MALE] lost his hat . i found it .", "[MALE] lost his hat. I found it."),
         ("WE DID N'T . I SAID SO.", "We didn't. I said so."),
         ("[MALE] LEFT .", "[MALE] LEFT."),
@@ -64,7 +65,7 @@ def test_stories_are_read_alike_however_they_are_set() -> None:
         assert normalised(story) == " ".join(story.split())
         assert normalised(story.upper()) == normalised(story.lower())
         assert normalised(story.lower()).lower() == normalised(story).lower()
-        assert normalised(spaced(story)).replace(" - ", "-") == normalised(story)
+        assert normalised(spaced(story)) == normalised(story)
 
 
 @given(MARKED)
