@@ -29,7 +29,7 @@ class Alias(msgspec.Struct, frozen=True):
     """A GGUF file inside a wheel of the package index. `size` is in bytes; `sha256` is the file's, not the wheel's.
 
     `adapter` is the folder of a LoRA adapter, shipped with the package, that is merged into it. Judges show texts to a
-    `normalised` model as they would be typed: how they are set would count with it.
+    `reads_normalised` model as they would be typed: how they are set would count with it.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Alias(msgspec.Struct, frozen=True):
     size: int
     sha256: str
     adapter: Path | None = None
-    normalised: bool = False
+    reads_normalised: bool = False
 
     @property
     def identity(self) -> str:
@@ -73,7 +73,7 @@ HOUSE = msgspec.structs.replace(
     name="house",
     about="smollm2-135m trained to judge English stories (engine/house/README.md), the default judge",
     adapter=Path(__file__).parents[1] / "house",
-    normalised=True,
+    reads_normalised=True,
 )
 SCORES_ONLY = f"{HOUSE.name} was trained to score, not to write: name another model"
 """Why `HOUSE` is no judge that writes."""
@@ -87,9 +87,9 @@ def reads_normalised(fingerprint: str, adapter: str | None = None) -> bool:
     `adapter` is the fingerprint of what lies over them: the shipped adapter is read over its base as it is merged.
     """
     if adapter is None:
-        return any(alias.normalised and alias.fingerprint == fingerprint for alias in ALIASES.values())
+        return any(alias.reads_normalised and alias.fingerprint == fingerprint for alias in ALIASES.values())
     return any(
-        alias.normalised
+        alias.reads_normalised
         and alias.adapter is not None
         and ALIASES[bare(alias.name)].fingerprint == fingerprint
         and adapter_fingerprint(alias.adapter) == adapter

@@ -35,7 +35,7 @@ from adjudge.rewards.judges.asking import (
     checked_sampling,
 )
 from adjudge.rewards.judges.kept_answers import KeptAnswers
-from adjudge.rewards.judges.normalising import normalised
+from adjudge.rewards.judges.normalising import RULES, normalised
 from adjudge.rewards.judges.template import Data, Layout, Template
 from adjudge.rewards.records.rows import Row, encodable
 from adjudge.rewards.records.verdict import Item, Pair, PairVerdict, Part, Verdict, abstention, each_of, least_mass
@@ -174,7 +174,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
     in the order that shares most, or in the paper's (`layout`). A score whose label mass is below `min_mass` abstains.
     Texts too long for the model are shortened alike in all of a subject's questions (`cut`: "middle", "head", "tail"),
     or abstain ("never"). With a `journal`, what was judged before under the same conditions is not judged again.
-    A model that is `normalised` (see `Alias`) is shown texts so.
+    A model that `reads_normalised` is shown texts as they would be typed.
     """
 
     kind: ClassVar[str]
@@ -222,13 +222,13 @@ class PromptedJudge(Judge[Subject, Ruling]):
         self.template = self._load(language)
 
     @property
-    def normalised(self) -> bool:
+    def reads_normalised(self) -> bool:
         """Whether texts are shown normalised to the weights that the engine has now."""
         return reads_normalised(self.engine.fingerprint, self.engine.adapter)
 
     def key(self, subject: Subject) -> str:
         """The journal's key: everything that decides the verdict."""
-        shown = {"shown": "normalised"} if self.normalised else {}
+        shown = {"shown": ("normalised", RULES)} if self.reads_normalised else {}
         return content_key(
             **shown,
             **self._answering,
@@ -250,7 +250,7 @@ class PromptedJudge(Judge[Subject, Ruling]):
 
     def _prompt(self, data: Mapping[str, Data], **trusted: Any) -> Prompt:
         """The prompt file filled in; `data` are untrusted."""
-        if self.normalised:
+        if self.reads_normalised:
             data = {name: normalised(text) for name, text in data.items()}
         how = {"mode": self.asking.mode, "layout": self.layout}
         messages, answer = self.template.render(data=data, cut=self.cut, **how, **trusted)

@@ -1,4 +1,4 @@
-"""Texts as they would be typed, however a corpus sets them, for a judge with which setting counts."""
+"""English texts as they would be typed, however a corpus sets them, for a judge with which setting counts."""
 
 from __future__ import annotations
 
@@ -7,36 +7,54 @@ from itertools import cycle
 
 from adjudge.rewards.judges.template import Data
 
+RULES = 1
+"""Goes up with every change of what is shown: verdicts are kept by it."""
+
 _MARKER = re.compile(r"\[[A-Z]+\]")
 """What stands for a name in corpora that have taken them out."""
-_START = re.compile(r"(?:^|(?:[.!?]|\.[\"”'’]) )[\"“‘'(]*[^\W\d_]")
-_I = re.compile(r"(?<![\w.])i(?![\w.])")
-_APART = re.compile(r" (?=(?:n['’]t|['’](?:s|re|ve|ll|d|m))(?![\w'’-])|[,.!?;:](?: |$))")
-_STOP = re.compile(r"[,.](?= |$)")
-_QUOTE = re.compile(r" ?(?:\"|``|'') ?")
-_AROUND = re.compile(r"(?<=[(\[{“‘$#]) | (?=[,.!?;:…%)\]}”]|['’](?:\W|$))|(?<=\w) (?=- \w)|(?<=\w -) (?=\w)")
+_SPLIT = re.compile(r" (['’]) (?=(?:t|s|re|ve|ll|d|m)(?: |$))")
+"""The apostrophe of "did n ' t" and "he ' s"."""
+_APART = re.compile(r"(?<=[\w\]]) (?=(?i:n['’]t|['’](?:s|re|ve|ll|d|m))(?![\w'’-]))| (?=[,.!?;:](?:[ \"”’]|$))")
+"""A blank before what is never typed with one: "did n't go , he said ."."""
+_STOP = re.compile(r"( ?)(?<!\. )[,.](?= (?!\.)|$)")
+"""A comma or full stop, but no ellipsis, and the blank before it."""
+_QUOTE = re.compile(r" ?(?<!\S)(?:\"|``|'')(?!\S) ?")
+"""A quote that stands alone, and the blanks around it."""
+_AROUND = re.compile(r"(?<=[(\[{“‘$#]) | (?=[…%)\]}”]|['’](?:\W|$))")
+"""A blank within brackets and quotes, and beside signs."""
+_START = re.compile(r"(?:^|(?:(?<!\.[a-z])[.!?]|\.[\"”'’]) )[\"“‘'(]*[a-zà-öø-ÿ]")
+"""Where a sentence starts, up to its first letter; no abbreviation with two dots ends one."""
+_I = re.compile(r"(?<![\w.])i(?!\w|\.\w)")
 
 
 def normalised(data: Data) -> Data:
-    """Data with each text as one paragraph, its marks joined to its words, and capitals where it has but one case.
+    """Data with each text as one paragraph, marks joined to their words, and capitals where a text has but one case.
 
-    What a person typed stays as it is, but for its lines: rules for quotes, brackets and hyphens are for texts most
-    of whose commas and full stops stand alone.
+    What a person typed stays as it is, but for its lines and blanks before a mark: quotes and brackets are joined only
+    in a text most of whose commas and full stops stand apart. The capitals of names do not come back.
     """
     if not isinstance(data, str):
         return [normalised(part) for part in data]
     text = " ".join(data.split())
-    if text.isupper() and not _MARKER.search(text):
+    if _all_capitals(text):
         text = text.lower()
     text = _joined(text)
     if _MARKER.sub("", text).islower():
-        text = _I.sub("I", _START.sub(lambda found: found[0].title(), text))
+        text = _I.sub("I", _START.sub(lambda found: found[0].upper(), text))
     return text
 
 
+def _all_capitals(text: str) -> bool:
+    """Whether it has words, all in capitals: no acronym alone, or in a script without capitals."""
+    if not text.isupper() or " " not in text or _MARKER.search(text):
+        return False
+    return 2 * sum(map(str.isupper, text)) > sum(map(str.isalpha, text))
+
+
 def _joined(text: str) -> str:
-    stops = [found.start() for found in _STOP.finditer(text)]
-    if 2 * sum(text[at - 1 : at] == " " for at in stops) > len(stops):
+    before = _STOP.findall(text)
+    text = _APART.sub("", _SPLIT.sub(r"\1", text))
+    if 2 * before.count(" ") > len(before):
         sides = cycle((' "', '" '))
         text = _AROUND.sub("", _QUOTE.sub(lambda found: next(sides), text))
-    return " ".join(_APART.sub("", text).split())
+    return " ".join(text.split())

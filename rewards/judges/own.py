@@ -95,7 +95,7 @@ class OwnJudge(ItemJudge):
         `words` are the judge's own, each `{field}` in them is one of the `texts`, which are data. Raises as
         `Prompt.template` and `Labels.of` do.
         """
-        data = {field: str(normalised(text)) if self.normalised else text for field, text in texts.items()}
+        data = {field: str(normalised(text)) if self.reads_normalised else text for field, text in texts.items()}
         segments = [
             one if one.trusted else msgspec.structs.replace(one, cut=self.cut)
             for one in Prompt.template(words, **data).segments

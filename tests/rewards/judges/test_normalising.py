@@ -14,14 +14,7 @@ from adjudge.training.house.typesetting import spaced
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PAIRS = [json.loads(line) for line in (EXAMPLES / "pairs-unseen.jsonl").read_text(encoding="utf-8").splitlines()]
 STORIES = sorted({pair[side] for pair in PAIRS for side in ("story_a", "story_b")})
-MARKED = st.lists(
-    st.sampled_from([*"aIix ,.!?;:'\"’”“([)]$%\n", "n't", "'s", "``", "''", "[MALE]", "Tom", "É", "ß", "。"]),
-    max_size=40,
-)
-
-
-def _words(text: str) -> str:
-    return re.sub(r"\s+", "", text)
+PARTS = [*"aIix ,.!?;:'\"’‘”“([{)]}$#%…-\n", "n't", "'s", "``", "''", "[MALE]", "Tom", "NO", "É", "ß", "ŉ", "。"]
 
 
 @pytest.mark.parametrize(
@@ -29,17 +22,26 @@ def _words(text: str) -> str:
     [
         ("it was dark .\n\na lamp\u00a0 burned .", "It was dark. A lamp burned."),
         ("i did n't go , and i 'm glad ; we 're home : us !", "I didn't go, and I'm glad; we're home: us!"),
+        ("i do n’t , he ’s in . [FEMALE] 's", "I don’t, he’s in. [FEMALE]'s"),
+        ("did n ' t start . [FEMALE] ' s face . i ’ m", "Didn't start. [FEMALE]'s face. I’m"),
+        ("DO N'T GO , he said .", "DON'T GO, he said."),
         ('" you do n\'t ? ! " he said , " it \'s ( so ) late . "', '"You don\'t?!" he said, "it\'s (so) late."'),
         ("`` go , '' he said . 5 % of $ 3 . the dogs ' tails . . .", '"Go," he said. 5% of $3. The dogs\' tails...'),
-        ("“ go , ” she said . “ now . ” he left .", "“Go,” she said. “Now.” He left."),
-        ("a well - known man - she said - left .", "A well-known man-she said-left."),
-        ("[MALE] lost his hat . i found it .", "[MALE] lost his hat. I found it."),
+        ("“ go , ” she said . “ now . ” ‘ so ’ [ a ] { b } # 1 … c", "“Go,” she said. “Now.” ‘So’ [a] {b} #1… c"),
+        ("[MALE] lost his hat ! i found it ? ( we did . )", "[MALE] lost his hat! I found it? (We did.)"),
         ("WE DID N'T . I SAID SO.", "We didn't. I said so."),
         ("[MALE] LEFT .", "[MALE] LEFT."),
         (
-            "You 're on ! “No” , said Eric 's voice. My “hat” is on .",
-            "You're on! “No”, said Eric's voice. My “hat” is on.",
+            "my brother and i. we ran, i.e. fast, with h.i. and pi",
+            "My brother and I. We ran, i.e. fast, with h.i. and pi",
         ),
+        (
+            "You 're on again !” I heard. “No” , said Eric 's voice .",
+            "You're on again!” I heard. “No”, said Eric's voice.",
+        ),
+        ("I waited . . . then left - at 10 - with 5 % of it.", "I waited... then left - at 10 - with 5 % of it."),
+        ('One , two. three, " he said " at ( 5 % ) .', 'One, two. three, " he said " at ( 5 % ).'),
+        ('One , two . three, " he said " at ( 5 % ) .', 'One, two. three, "he said" at (5%).'),
     ],
 )
 def test_a_text_is_shown_as_it_would_be_typed(given_as: str, typed: str) -> None:
@@ -51,8 +53,11 @@ def test_a_text_is_shown_as_it_would_be_typed(given_as: str, typed: str) -> None
     [
         'He said ... "no", then left - at 10:30, with 5 % of it.',
         "The 's' on the end, i.e. the last: 'twas lost (as was 1,000 € - or $ 3).",
-        "He wrote (in the Times)\tthat iPhones etc. are dear.",
-        "Café. Über. 3.5 or .5, e.g. so; u/name wrote it.",
+        "He wrote (in the Times)\tthat iPhones etc. are dear :)",
+        '```json {"a": [1, 2]}``` and `b`, as `` c `` or "d".',
+        "Café. Über. 3.5 or .5, e.g. so; u/name wrote it. He whispered, 's all right.",
+        "NASA",
+        "日本語 AI です。",
         "",
     ],
 )
@@ -65,20 +70,21 @@ def test_stories_are_read_alike_however_they_are_set() -> None:
         assert normalised(story) == " ".join(story.split())
         assert normalised(story.upper()) == normalised(story.lower())
         assert normalised(story.lower()).lower() == normalised(story).lower()
-        assert normalised(spaced(story)) == normalised(story)
+        assert normalised(spaced(story)).replace(" - ", "-") == normalised(story)  # a hyphen alone may be a dash
 
 
-@given(MARKED)
+@given(st.lists(st.sampled_from(PARTS), max_size=40))
 def test_nothing_but_blanks_quotes_and_case_changes_and_that_only_once(parts: list[str]) -> None:
+    def words(text: str) -> str:
+        return re.sub(r"\s+", "", text).replace("``", '"').replace("''", '"').casefold()
+
     text = "".join(parts)
     shown = str(normalised(text))
-    quotes = str.maketrans({"`": '"', "'": '"'})
-    same = re.sub('"+', '"', _words(shown).translate(quotes)).casefold()
-    assert same == re.sub('"+', '"', _words(text).translate(quotes)).casefold()
+    assert words(shown) == words(text)
     assert normalised([text, [text]]) == [shown, [shown]]
-    assert str(normalised(shown)) == shown
+    assert normalised(shown) == shown
 
 
 def test_a_text_that_is_made_to_be_slow_is_not() -> None:
-    for hard in (" .", " 's", '" ', "[A", ". '", "''' ", "i. "):
-        assert normalised(hard * 100_000)
+    for hard in (" .", " 's", '" ', "[A", ". '", "''' ", "i. ", " ' s", " . ."):
+        assert normalised(hard * 100_000)  # of quadratic time this would be hours
