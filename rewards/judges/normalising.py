@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import cycle
 
 from adjudge.rewards.judges.template import Data
 
@@ -18,8 +17,8 @@ _APART = re.compile(r"(?<=[\w\]]) (?=(?i:n['’]t|['’](?:s|re|ve|ll|d|m))(?![\
 """A blank before what is never typed with one: "did n't go , he said ."."""
 _STOP = re.compile(r"( ?)(?<!\. )[,.](?= (?!\.)|$)")
 """A comma or full stop, but no ellipsis, and the blank before it."""
-_QUOTE = re.compile(r" ?(?<!\S)(?:\"|``|'')(?!\S) ?")
-"""A quote that stands alone, and the blanks around it."""
+_QUOTE = re.compile(r" ?(?<!\S)(?:\"|``|'')(?!\S) ?((?:[,!?;:]|\.(?! ?\.))?)")
+"""A quote that stands alone, the blanks around it, and a mark after it, but no ellipsis."""
 _AROUND = re.compile(r"(?<=[(\[{“‘$#]) | (?=[…%)\]}”]|['’](?:\W|$))")
 """A blank within brackets and quotes, and beside signs."""
 _START = re.compile(r"(?:^|(?:(?<!\.[a-z])[.!?]|\.[\"”'’]) )[\"“‘'(]*[a-zà-öø-ÿ]")
@@ -52,9 +51,17 @@ def _all_capitals(text: str) -> bool:
 
 
 def _joined(text: str) -> str:
+    """Marks joined to their words; in a text that sets them apart quotes and brackets too."""
+    text = _SPLIT.sub(r"\1", text)
     before = _STOP.findall(text)
-    text = _APART.sub("", _SPLIT.sub(r"\1", text))
-    if 2 * before.count(" ") > len(before):
-        sides = cycle((' "', '" '))
-        text = _AROUND.sub("", _QUOTE.sub(lambda found: next(sides), text))
-    return " ".join(text.split())
+    if 2 * before.count(" ") <= len(before):
+        return _APART.sub("", text)
+    within = False
+
+    def beside_its_words(quote: re.Match[str]) -> str:
+        nonlocal within
+        within = not within and not quote[1]
+        return ' "' if within else f'" {quote[1]}'
+
+    text = _QUOTE.sub(beside_its_words, text)
+    return " ".join(_AROUND.sub("", _APART.sub("", text)).split())

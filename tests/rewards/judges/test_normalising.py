@@ -29,6 +29,10 @@ PARTS = [*"aIix ,.!?;:'\"’‘”“([{)]}$#%…-\n", "n't", "'s", "``", "''", 
         ("`` go , '' he said . 5 % of $ 3 . the dogs ' tails . . .", '"Go," he said. 5% of $3. The dogs\' tails...'),
         ("“ go , ” she said . “ now . ” ‘ so ’ [ a ] { b } # 1 … c", "“Go,” she said. “Now.” ‘So’ [a] {b} #1… c"),
         ("[MALE] lost his hat ! i found it ? ( we did . )", "[MALE] lost his hat! I found it? (We did.)"),
+        (
+            'the " queen " , here " . she said , " no ! " , " . . . go . "',
+            'The "queen", here". She said, "no!", "... Go."',
+        ),
         ("WE DID N'T . I SAID SO.", "We didn't. I said so."),
         ("[MALE] LEFT .", "[MALE] LEFT."),
         (
