@@ -134,8 +134,10 @@ def test_house_reads_a_text_as_it_would_be_typed_and_others_as_it_stands() -> No
 def test_what_house_read_as_it_stood_is_not_taken_for_what_it_reads_now(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = PointwiseJudge(AbsentEngine(Card(fingerprint=HOUSE.fingerprint)), HANNA[:1])
     now = judge.key(Item("p", "r"))
+    monkeypatch.setattr("adjudge.rewards.judges.judge.RULES", 0)
+    by_other_rules = judge.key(Item("p", "r"))
     monkeypatch.setattr("adjudge.rewards.judges.judge.reads_normalised", lambda weights, adapter: False)
-    assert judge.key(Item("p", "r")) != now
+    assert len({judge.key(Item("p", "r")), by_other_rules, now}) == 3
 
 
 @pytest.mark.parametrize(
