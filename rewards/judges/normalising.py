@@ -35,6 +35,8 @@ def normalised(data: Data) -> Data:
     if not isinstance(data, str):
         return [normalised(part) for part in data]
     text = " ".join(data.split())
+    if " " not in text:
+        return text  # one word: a name, a label
     if _all_capitals(text):
         text = text.lower()
     text = _joined(text)
@@ -44,8 +46,8 @@ def normalised(data: Data) -> Data:
 
 
 def _all_capitals(text: str) -> bool:
-    """Whether it has words, all in capitals: no acronym alone, or in a script without capitals."""
-    if not text.isupper() or " " not in text or _MARKER.search(text):
+    """Whether it is in capitals, and not an acronym in a script without them."""
+    if not text.isupper() or _MARKER.search(text):
         return False
     return 2 * sum(map(str.isupper, text)) > sum(map(str.isalpha, text))
 

@@ -61,6 +61,7 @@ def test_a_text_is_shown_as_it_would_be_typed(given_as: str, typed: str) -> None
         '```json {"a": [1, 2]}``` and `b`, as `` c `` or "d".',
         "Café. Über. 3.5 or .5, e.g. so; u/name wrote it. He whispered, 's all right.",
         "NASA",
+        "love",
         "日本語 AI です。",
         "",
     ],

@@ -80,7 +80,7 @@ def test_long_texts_are_shortened_and_what_the_model_does_not_answer_abstains(ti
     assert (unsure.score, unsure.abstained) == (None, "low_mass")
 
 
-def test_house_reads_the_texts_as_one_paragraph(tiny: Engine) -> None:
+def test_house_reads_the_texts_as_they_would_be_typed(tiny: Engine) -> None:
     judge = Homework(AbsentEngine(Card(fingerprint=HOUSE.fingerprint)))
     [first, _] = judge.questions(Item("p", "One.\n\nTwo."))
     assert [one.text for one in first.words.segments if not one.trusted] == ["p", "One. Two."]
