@@ -24,6 +24,7 @@ _AROUND = re.compile(r"(?<=[(\[{“‘$#]) | (?=[…%)\]}”]|['’](?:\W|$))")
 _START = re.compile(r"(?:^|(?:(?<!\.[a-z])[.!?]|\.[\"”'’]) )[\"“‘'(]*[a-zà-öø-ÿ]")
 """Where a sentence starts, up to its first letter; no abbreviation with two dots ends one."""
 _I = re.compile(r"(?<![\w.])i(?!\w|\.\w)")
+"""The word "I", but not the "i" of "i.e."."""
 
 
 def normalised(data: Data) -> Data:
