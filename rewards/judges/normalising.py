@@ -6,9 +6,11 @@ import re
 
 from adjudge.rewards.judges.template import Data
 
-RULES = 1
+RULES = 2
 """Goes up with every change of what is shown: verdicts are kept by it."""
 
+_UNSEEN = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
+"""Soft hyphens and blanks without width."""
 _MARKER = re.compile(r"\[[A-Z]+\]")
 """What stands for a name in corpora that have taken them out."""
 _SPLIT = re.compile(r" (['’]) (?=(?:t|s|re|ve|ll|d|m)(?: |$))")
@@ -23,6 +25,10 @@ _AROUND = re.compile(r"(?<=[(\[{“‘$#]) | (?=[…%)\]}”]|['’](?:\W|$))")
 """A blank within brackets and quotes, and beside signs."""
 _START = re.compile(r"(?:^|(?:(?<!\.[a-z])[.!?]|\.[\"”'’]) )[\"“‘'(]*[a-zà-öø-ÿ]")
 """Where a sentence starts, up to its first letter; no abbreviation with two dots ends one."""
+_STARTED = re.compile(r"(?:^|[.!?][\"”'’]? )[\"“‘'(]*[A-ZÀ-ÖØ-Þ]")
+"""Where one starts with a capital."""
+FEW = 0.1
+"""The share of capitals among starts, or of small letters among all, up to which a text has one case."""
 _I = re.compile(r"(?<![\w.])i(?!\w|\.\w)")
 """The word "I", but not the "i" of "i.e."."""
 
@@ -35,22 +41,30 @@ def normalised(data: Data) -> Data:
     """
     if not isinstance(data, str):
         return [normalised(part) for part in data]
-    text = " ".join(data.split())
+    text = " ".join(data.translate(_UNSEEN).split())
     if " " not in text:
         return text  # one word: a name, a label
     if _all_capitals(text):
         text = text.lower()
     text = _joined(text)
-    if _MARKER.sub("", text).islower():
+    if _small_letters(text):
         text = _I.sub("I", _START.sub(lambda found: found[0].upper(), text))
     return text
 
 
 def _all_capitals(text: str) -> bool:
-    """Whether it is in capitals, and not an acronym in a script without them."""
-    if not text.isupper() or _MARKER.search(text):
-        return False
-    return 2 * sum(map(str.isupper, text)) > sum(map(str.isalpha, text))
+    """Whether it is in capitals, but for a few letters, and not an acronym in a script without them."""
+    capitals, small = sum(map(str.isupper, text)), sum(map(str.islower, text))
+    few = small <= FEW * capitals
+    return few and 2 * capitals > sum(map(str.isalpha, text)) and not _MARKER.search(text)
+
+
+def _small_letters(text: str) -> bool:
+    """Whether it is in small letters, or its sentences start with them, but for a few."""
+    if _MARKER.sub("", text).islower():
+        return True
+    small, capitals = len(_START.findall(text)), len(_STARTED.findall(text))
+    return capitals <= FEW * small and small > 1
 
 
 def _joined(text: str) -> str:

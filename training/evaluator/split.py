@@ -105,17 +105,22 @@ def place_of(prompt: str, seed: int) -> float:
     return int(digest("split", str(seed), well_formed(prompt))[:13], 16) / 16**13
 
 
-def _held_out(prompts: Collection[str], share: float, seed: int) -> set[str]:
-    """About a share of the prompts, of two or more at least one on either side; raises AdjudgeError for one alone."""
-    if share and len(prompts) == 1:
-        raise AdjudgeError(
-            "[data] held_out parts rows by their prompts, and these have one: write held_out = 0, or give rows of more"
-        )
+def drawn(prompts: Collection[str], share: float, seed: int) -> set[str]:
+    """About a share of the prompts, to be held out; of two or more at least one on either side."""
     placed = sorted((place_of(prompt, seed), prompt) for prompt in prompts)
     taken = {prompt for place, prompt in placed if place < share}
     if share and placed:
         taken = (taken | {placed[0][1]}) - ({placed[-1][1]} if len(placed) > 1 else set())
     return taken
+
+
+def _held_out(prompts: Collection[str], share: float, seed: int) -> set[str]:
+    """As `drawn`; raises AdjudgeError for one alone."""
+    if share and len(prompts) == 1:
+        raise AdjudgeError(
+            "[data] held_out parts rows by their prompts, and these have one: write held_out = 0, or give rows of more"
+        )
+    return drawn(prompts, share, seed)
 
 
 def check_ids(rows: Iterable[Row]) -> None:

@@ -113,7 +113,7 @@ class _Trainer(Trainer):
     ) -> dict[str, float]:
         """The task's measures on the held-out rows; every process looks at all of them."""
         task, size = self.task, self.args.per_device_eval_batch_size
-        examples = sorted(task.held_out, key=task.length)
+        examples = sorted(task.held_out, key=task.length, reverse=True)  # what the longest take serves the others
         answers: list[Any] = []
         model: Any = self.model
         model.eval()

@@ -64,7 +64,7 @@ learnt to tell how far each had been taken down.{taught}
 
 ## What it cannot do
 
-It knows broken stories from whole ones.{shown} It was
+What it was taught is to tell broken stories from whole ones.{shown} It was
 made for English; of other languages it knows only that an English story was asked for.
 {before}"""
 

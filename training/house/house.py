@@ -19,7 +19,7 @@ from adjudge.training.house.averaging import average, check_alike, half_precisio
 from adjudge.training.house.card import card
 from adjudge.training.house.mean_head import MeanHeadTask
 from adjudge.training.house.recipe import HouseRecipe
-from adjudge.training.house.rows import MadeRows, rows_of, sizes, split
+from adjudge.training.house.rows import MadeRows, parted, rows_of, sizes, split
 from adjudge.training.house.texts import stories_of
 from adjudge.training.run import Run, Status, heard_once
 from adjudge.training.run_folder import RunFolder
@@ -93,9 +93,15 @@ def _made(recipe: HouseRecipe, aspects: Sequence[Aspect], status: Status) -> tup
             f" {counted(len(stories.texts), 'text')} to train on and holds out {len(sides[1])}: change it, or give more"
             " texts; all of one prompt go together"
         )
+    if recipe.excerpts.no_story and not stories.others:
+        raise AdjudgeError(
+            "[excerpts] no_story is a share of texts that are no stories, and no source has any: add one with stories ="
+            " false, or drop it"
+        )
+    others = parted(stories.others, stories.others, recipe.excerpts.held_out)
     rows = [
-        rows_of(side, count, recipe.excerpts, aspects, f"{recipe.seed} {name}")
-        for name, side, count in zip(("train", "held out"), sides, sizes(recipe.excerpts), strict=True)
+        rows_of(side, count, recipe.excerpts, aspects, f"{recipe.seed} {name}", own)
+        for name, side, count, own in zip(("train", "held out"), sides, sizes(recipe.excerpts), others, strict=True)
     ]
     status(f"{counted(len(stories.texts), 'text')}, of them {len(sides[1])} held out")
     return [len(side) for side in sides], rows

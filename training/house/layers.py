@@ -19,6 +19,8 @@ LOUD = 0.7
 """How far the head moves a state for a difference of one, beside the state's root mean square."""
 OPEN = 8.0
 """What the neuron's gate lets through, where activations are nearly the identity."""
+STEEP = 12.0
+"""How far the gate opens for a difference of one, where the neuron is to fire beyond a place alone."""
 
 
 class Means(NamedTuple):
@@ -114,16 +116,24 @@ class Layers:
         self._give_head(int(use.heads_RH.mean(0).argmin()), direction_D, writes_D)
         return writes_D
 
-    def give_neuron(self, use: Use, writes_D: torch.Tensor, strength: float) -> None:
-        """Have the neuron that moves the score least read what the head writes, and move the score by it."""
+    def give_neuron(self, use: Use, writes_D: torch.Tensor, strength: float, beyond: float | None = None) -> None:
+        """Have the neuron that moves the score least read what the head writes, and move the score by it.
+
+        With `beyond` only where that is lower than -beyond, by as much at -1.
+        """
         gate, up, down = self.dense.gate_proj, self.dense.up_proj, self.dense.down_proj
         neuron = int(use.neurons_SN.mean(0).argmin())
         read_D, pull_D = use.reads_SD.mean(0), use.pulls_SD.mean(0)
-        self._row(gate, neuron, OPEN * read_D / read_D.square().sum())
-        heard_D = writes_D / writes_D.square().sum() * use.sizes_S2[:, 1].mean()
-        self._row(up, neuron, heard_D / _scales(self.norms[-1]))
+        always_D = read_D / read_D.square().sum()
+        heard_D = writes_D / writes_D.square().sum() * use.sizes_S2[:, 1].mean() / _scales(self.norms[-1])
+        if beyond is None:
+            opens_D, passes_D, fires = OPEN * always_D, heard_D, OPEN
+        else:
+            opens_D, passes_D, fires = -STEEP * (heard_D + beyond * always_D), -always_D, STEEP * (1 - beyond)
+        self._row(gate, neuron, opens_D)
+        self._row(up, neuron, passes_D)
         was_D = self._weight(down)[:, neuron].cpu()
-        adds_D = strength / OPEN * pull_D / pull_D.square().sum()
+        adds_D = strength / fires * pull_D / pull_D.square().sum()
         self._extend(down, _unit(down.in_features, neuron)[None], (adds_D - was_D)[:, None])
 
     def _keep_off(self, quiet_D: torch.Tensor) -> None:

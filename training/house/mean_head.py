@@ -56,7 +56,8 @@ class MeanHeadTask(SlotTask):
             seen, starts = self._seen(model, layers, device, at_once)
             told_D = direction(seen, _told(self.train[: self.groups], starts))
             writes_D = layers.give_head(self._use(model, layers, device, at_once), told_D)
-            layers.give_neuron(self._use(model, layers, device, at_once), writes_D, self.how.strength)
+            use = self._use(model, layers, device, at_once)
+            layers.give_neuron(use, writes_D, self.how.strength, self.how.beyond)
             model.train()
 
     def _seen(self, model: Any, layers: Layers, device: torch.device, at_once: int) -> tuple[Means, list[int]]:

@@ -25,16 +25,18 @@ NO_LICENCE = ("none", "noassertion", "unknown", "unlicensed", "proprietary", "al
 
 
 class TextFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file (JSONL, JSON, CSV or Parquet, `text` and `prompt` its columns) or a folder of .txt and .md files.
+    """A file (JSONL, JSON, CSV or Parquet, `text` and `prompt` its columns), a .txt or .md file, or a folder of those.
 
     A column that holds several texts by name gives all of them. A row may have, in `worse`, worse tellings of its text
     by the disturbance that each is a case of: {"drift": "...", "bland": "..."}, and in `scored` other texts on its
-    prompt with the scores a teacher gave them: [{"text": "...", "score": 2.5}, ...].
+    prompt with the scores a teacher gave them: [{"text": "...", "score": 2.5}, ...]. With `stories = false` its texts
+    are none, but what may be handed in instead: essays, recipes, reports.
     """
 
     path: str
     text: str = "text"
     prompt: str = "prompt"
+    stories: bool = True
 
 
 class TextSource(TextFile, frozen=True, forbid_unknown_fields=True):
@@ -67,8 +69,9 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     to buy a score; half as many have a verdict beside them, and as many stand under another prompt, as far as that
     leaves any (0.4 leaves none for steps down). In the place of a share `scored` of the others come texts on one prompt
     with a teacher's scores, as far as the sources have any; a share `anchored` of those is to keep, in the teacher's
-    place, the scores that the judge gives it as the run begins. A share `alone` of what is left are mostly long
-    excerpts made worse by one kind of step and no other, one that `often` names, where "other prompt" counts as one.
+    place, the scores that the judge gives it as the run begins. A share `no_story` of the rest is, in its worse
+    version, a text of the sources that have no stories. A share `alone` of what is left are mostly long excerpts made
+    worse by one kind of step and no other, one that `often` names, where "other prompt" counts as one.
     Excerpts are asked about `asked` aspects. A step down is drawn as often again for each time that `often` names it.
     `held_out` is the share of the prompts that are kept from training.
 
@@ -87,6 +90,7 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hostile: Share = 0.08
     scored: Share = 0.0
     anchored: Share = 0.0
+    no_story: Share = 0.0
     alone: Share = 0.0
     asked: Whole = 1
     often: tuple[str, ...] = ()
@@ -104,11 +108,13 @@ class Excerpts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class MeanHead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A head of layer `layer`, counted from 0, that is given to the mean of the whole prompt before training.
 
-    It moves texts learnt together apart by `strength` points of the score, on average.
+    It moves texts learnt together apart by `strength` points of the score, on average. With `beyond`, between 0 and 1,
+    it lowers those alone that lie further than that share of the way from where the better ones lie to the worse.
     """
 
     layer: Annotated[int, Meta(ge=0)]
     strength: Positive = 0.5
+    beyond: Annotated[float, Meta(gt=0, lt=1)] | None = None
 
 
 class HouseRecipe(JudgeRecipe, frozen=True, forbid_unknown_fields=True, kw_only=True):

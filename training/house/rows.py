@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 from random import Random
 from string import ascii_lowercase
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.records.rows import Row
-from adjudge.training.evaluator.split import place_of
+from adjudge.training.evaluator.split import drawn
 from adjudge.training.house.disturbances import DISTURBANCES, HARD
 from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import Excerpts
@@ -53,8 +53,13 @@ SAME_SOURCE = 0.75
 """How often a step in one of them takes what it needs from texts of the same source."""
 TRIES = 9
 """How many excerpts are tried for one, for a step may find nothing to do."""
+NO_STORY = "no story"
+"""What a card calls a text of a source without stories, in a story's place."""
 VERDICT = 0.35
 """What a verdict beside a text costs on every aspect."""
+
+
+Thing = TypeVar("Thing")
 
 
 class MadeRows(msgspec.Struct, frozen=True):
@@ -93,8 +98,15 @@ class _Text(msgspec.Struct, frozen=True):
         return joined(self.parts, self.gaps)
 
 
-def rows_of(stories: Sequence[Story], count: int, how: Excerpts, aspects: Sequence[Aspect], seed: str) -> MadeRows:
-    """Rows of so many excerpts; the same whenever they are asked for.
+def rows_of(
+    stories: Sequence[Story],
+    count: int,
+    how: Excerpts,
+    aspects: Sequence[Aspect],
+    seed: str,
+    others: Sequence[str] = (),
+) -> MadeRows:
+    """Rows of so many excerpts, `others` no stories; the same whenever they are asked for.
 
     Of each there are two versions, one worse than the other: as a pair, or as two rows that are learnt together, so
     that what they share, which says nothing, cancels out. Texts that a teacher scored are learnt together as well.
@@ -107,7 +119,7 @@ def rows_of(stories: Sequence[Story], count: int, how: Excerpts, aspects: Sequen
         known = (*DISTURBANCES, OTHER_PROMPT) if names is how.often else tuple(DISTURBANCES)
         if unknown := sorted(set(names) - set(known)):
             raise AdjudgeError(f'{what} goes by "{unknown[0][:40]}": choose {", ".join(known)}')
-    maker = _Maker(stories, how, [aspect.name for aspect in aspects])
+    maker = _Maker(stories, how, [aspect.name for aspect in aspects], others)
     single: list[Row] = []
     pairs: list[Row] = []
     for number in range(1, count + 1):
@@ -127,17 +139,25 @@ def split(stories: Sequence[Story], share: float) -> tuple[list[Story], list[Sto
 
     Whatever the seed: a run that goes on from another holds out the same prompts, or some of them.
     """
-    sides: tuple[list[Story], list[Story]] = ([], [])
-    for story in stories:
-        sides[place_of(plain(story.prompt or story.sentences[0]), 0) < share].append(story)
+    return parted(stories, [plain(story.prompt or story.sentences[0]) for story in stories], share)
+
+
+def parted(things: Sequence[Thing], prompts: Sequence[str], share: float) -> tuple[list[Thing], list[Thing]]:
+    """Things to train on, and those of the held-out prompts among theirs, of which either side has one if it can."""
+    held_out = drawn(set(prompts), share, 0)
+    sides: tuple[list[Thing], list[Thing]] = ([], [])
+    for thing, prompt in zip(things, prompts, strict=True):
+        sides[prompt in held_out].append(thing)
     return sides
 
 
 class _Maker:
     """Makes rows of stories."""
 
-    def __init__(self, stories: Sequence[Story], how: Excerpts, aspects: Sequence[str]) -> None:
-        self.stories, self.how, self.aspects = stories, how, aspects
+    def __init__(
+        self, stories: Sequence[Story], how: Excerpts, aspects: Sequence[str], others: Sequence[str]
+    ) -> None:
+        self.stories, self.how, self.aspects, self.others = stories, how, aspects, others
         self.long = [story for story in stories if len(story.sentences) > how.longest + 1]
         self.with_scores = [story for story in stories if story.beside.scored] if how.scored else []
         self.corpus = Corpus(stories)
@@ -156,14 +176,20 @@ class _Maker:
 
     def versions(self, random: Random) -> list[dict[str, Any]]:
         """The better and the worse version of an excerpt, set alike and asked about alike."""
-        found = self._alike(
-            self._one_kind(random) if self.sources and random.random() < self.how.alone else self._two(random), random
-        )
+        found = self._alike(self._drawn(random), random)
         asked = self._asked(found, random)
         return [
             {"prompt": text.prompt, "response": text.text, "scores": self._scores(text, asked), **_places(text)}
             for text in found
         ]
+
+    def _drawn(self, random: Random) -> tuple[_Text, _Text]:
+        """Two texts to be read one by one, the better one first."""
+        if self.others and random.random() < self.how.no_story:
+            return self._no_story(random)
+        if self.sources and random.random() < self.how.alone:
+            return self._one_kind(random)
+        return self._two(random)
 
     def scored(self, random: Random) -> list[dict[str, Any]]:
         """Texts on one prompt that a teacher scored, set alike and asked about alike; what it scored was the whole."""
@@ -200,6 +226,13 @@ class _Maker:
         name = random.choice(list(worse))
         left = {aspect: (1 - DISTURBANCES[name].cost(aspect)) ** TOLD_STEPS for aspect in self.aspects}
         return self._whole(story, True), self._said(f"{name}, told so", _Text(story.prompt, (worse[name],), left, True))
+
+    def _no_story(self, random: Random) -> tuple[_Text, _Text]:
+        """An excerpt as it was, and what is no story under its prompt."""
+        long = bool(self.long) and random.random() < self.how.long
+        story, ended = self._excerpt(random.choice(self.long if long else self.stories), long, random)
+        other = _Text(story.prompt, (random.choice(self.others),), dict.fromkeys(self.aspects, 0.0), True)
+        return self._whole(story, ended), self._said(NO_STORY, other)
 
     def _one_kind(self, random: Random) -> tuple[_Text, _Text]:
         """An excerpt made worse by one kind of step and no other; as it was, or worse already by the same.

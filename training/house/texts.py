@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from adjudge.engine.errors import AdjudgeError
-from adjudge.rewards.records.row_files import read_rows
+from adjudge.rewards.records.row_files import coding_of, read_rows
 from adjudge.rewards.records.rows import Row, lines_of
 from adjudge.training.house.recipe import TextFile
 from adjudge.training.writing.passages import sentences
@@ -78,10 +78,11 @@ class Story(msgspec.Struct, frozen=True):
 
 
 class Stories(msgspec.Struct, frozen=True):
-    """All the texts, and how many of each source, by its path, were too short."""
+    """All the texts, and how many of each source, by its path, were too short; and texts that are no stories."""
 
     texts: tuple[Story, ...]
     short: dict[str, int]
+    others: tuple[str, ...] = ()
 
 
 class Corpus:
@@ -146,8 +147,12 @@ def stories_of(sources: Sequence[TextFile], *, mend: str = 'set text = "COLUMN" 
     """
     texts: list[Story] = []
     short: dict[str, int] = {}
+    no_stories: list[str] = []
     for number, source in enumerate(sources):
         for prompt, text, others in _read(source, mend):
+            if not source.stories:
+                no_stories += [text.strip()] * bool(text.strip())
+                continue
             parts, gaps = story_of(text)
             if len(parts) < FEWEST:
                 short[source.path] = short.get(source.path, 0) + 1
@@ -155,7 +160,7 @@ def stories_of(sources: Sequence[TextFile], *, mend: str = 'set text = "COLUMN" 
             texts.append(Story(len(texts), prompt.strip(), parts, gaps, others, source=number))
     if not texts:
         raise AdjudgeError(f"the sources have no text of at least {FEWEST} sentences: name others")
-    return Stories(tuple(texts), short)
+    return Stories(tuple(texts), short, tuple(no_stories))
 
 
 def story_of(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -231,15 +236,11 @@ def _replies(part: str, place: int) -> bool:
 
 def _read(source: TextFile, mend: str) -> Iterator[tuple[str, str, Beside]]:
     path = Path(source.path)
-    if path.is_dir():
+    if path.is_dir() or path.suffix.lower() in SUFFIXES:
         files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
-        if not files:
+        if path.is_dir() and not files:
             raise AdjudgeError(f"the source {path} has no {' or '.join(SUFFIXES)} file: name another")
-        for file in files:
-            try:
-                yield "", file.read_text(encoding="utf-8-sig", errors="replace"), Beside()
-            except OSError as error:
-                raise AdjudgeError(f"cannot read {file} ({error.strerror}): mend that, or take it away") from error
+        yield from (("", _text_of(file), Beside()) for file in files or [path])
         return
     rows = read_rows(path)
     if source.prompt != "prompt" and not any(source.prompt in row.columns for row in rows):
@@ -250,12 +251,23 @@ def _read(source: TextFile, mend: str) -> Iterator[tuple[str, str, Beside]]:
         value: Any = row.columns[source.text]
         texts = list(value.values()) if isinstance(value, dict) else [value]
         if not all(isinstance(text, str) for text in texts):
-            raise AdjudgeError(f'{row.place}: "{source.text}" is no text: {mend}')
+            how = "fill it, or leave the row out" if value is None else mend
+            raise AdjudgeError(f'{row.place}: "{source.text}" is {"empty" if value is None else "no text"}: {how}')
         prompt = row.optional_text(source.prompt, "a source") or ""
         others = _beside_of(row)
         if others != Beside() and not (prompt.strip() and len(texts) == 1):
             raise AdjudgeError(f'{row.place}: "worse" and "scored" want one text and its prompt: give both')
         yield from ((prompt, text, others) for text in texts)
+
+
+def _text_of(file: Path) -> str:
+    try:
+        content = file.read_bytes()
+        return content.decode(coding_of(content))
+    except OSError as error:
+        raise AdjudgeError(f"cannot read {file} ({error.strerror}): mend that, or take it away") from error
+    except UnicodeDecodeError as error:
+        raise AdjudgeError(f"{file} is not UTF-8: save it as UTF-8, or take it away") from error
 
 
 def _beside_of(row: Row) -> Beside:

@@ -14,7 +14,7 @@ from adjudge.training.house.typesetting import spaced
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PAIRS = [json.loads(line) for line in (EXAMPLES / "pairs-unseen.jsonl").read_text(encoding="utf-8").splitlines()]
 STORIES = sorted({pair[side] for pair in PAIRS for side in ("story_a", "story_b")})
-PARTS = [*"aIix ,.!?;:'\"’‘”“([{)]}$#%…-\n", "n't", "'s", "``", "''", "[MALE]", "Tom", "NO", "É", "ß", "ŉ", "。"]
+PARTS = [*"aIix ,.!?;:'\"’‘”“([{)]}$#%…-\n\u00ad", "n't", "'s", "``", "''", "[MALE]", "Tom", "NO", "É", "ß", "ŉ", "。"]
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,9 @@ PARTS = [*"aIix ,.!?;:'\"’‘”“([{)]}$#%…-\n", "n't", "'s", "``", "''", 
         ('A "go" by , a " b " .', 'A "go" by, a "b".'),
         ("WE DID N'T . I SAID SO.", "We didn't. I said so."),
         ("[MALE] LEFT .", "[MALE] LEFT."),
+        ("I LEFT AT NOON. BEHIND ME IT SLAMMED me", "I left at noon. Behind me it slammed me"),
+        ("i went to see Anna. she was out. “she is,” i said.", "I went to see Anna. She was out. “She is,” I said."),
+        ("the so\u00adft\u200b man\u2060 sat.\ufeff", "The soft man sat."),
         (
             "my brother and i. we ran, i.e. fast, with h.i. and pi",
             "My brother and I. We ran, i.e. fast, with h.i. and pi",
@@ -64,6 +67,10 @@ def test_a_text_is_shown_as_it_would_be_typed(given_as: str, typed: str) -> None
         "He wrote (in the Times)\tthat iPhones etc. are dear :)",
         '```json {"a": [1, 2]}``` and `b`, as `` c `` or "d".',
         "Café. Über. 3.5 or .5, e.g. so; u/name wrote it. He whispered, 's all right.",
+        "THE BBC, it said.",
+        "[MALE] LEFT, it",
+        "iPhones sell, says i",
+        "he left. She stayed. it rained, i think.",
         "NASA",
         "love",
         "日本語 AI です。",
@@ -85,7 +92,7 @@ def test_stories_are_read_alike_however_they_are_set() -> None:
 @given(st.lists(st.sampled_from(PARTS), max_size=40))
 def test_nothing_but_blanks_quotes_and_case_changes_and_that_only_once(parts: list[str]) -> None:
     def words(text: str) -> str:
-        return re.sub(r"\s+", "", text).replace("``", "''").replace('"', "''").casefold()
+        return re.sub(r"[\s\u00ad]+", "", text).replace("``", "''").replace('"', "''").casefold()
 
     text = "".join(parts)
     shown = str(normalised(text))
