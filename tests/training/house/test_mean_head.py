@@ -20,7 +20,7 @@ from adjudge.rewards.judges.pointwise import PointwiseJudge
 from adjudge.rewards.records.verdict import Item
 from adjudge.training.evaluator.direct import Answer
 from adjudge.training.house.house import train_house
-from adjudge.training.house.layers import OPEN, Means
+from adjudge.training.house.layers import OPEN, STEEP, Means
 from adjudge.training.house.mean_head import MeanHeadTask, direction
 from adjudge.training.house.recipe import ASPECTS
 from adjudge.training.run import Run
@@ -77,6 +77,10 @@ class Looked(MeanHeadTask):
 @pytest.fixture(scope="module")
 def looked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Looked]:
     """A run of two steps from a head, and its task."""
+    return looking(tmp_path_factory.mktemp("mean"), HOW)
+
+
+def looking(folder: Path, how: dict[str, Any]) -> tuple[Run, Looked]:
     tasks: list[Looked] = []
 
     def opened(*given: Any) -> Looked:
@@ -85,7 +89,7 @@ def looked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Looked]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("adjudge.training.house.house.MeanHeadTask", opened)
-        run = train_house(recipe(tmp_path_factory.mktemp("mean"), "whole", mean_head=HOW, **OFTEN))
+        run = train_house(recipe(folder, "whole", mean_head=how, **OFTEN))
     return run, tasks[0]
 
 
@@ -138,16 +142,34 @@ def test_the_better_of_two_texts_gains_what_the_recipe_says(looked: tuple[Run, L
     assert torch.corrcoef(torch.tensor([gained, told]))[0, 1] > 0.4  # what the head and the neuron did before is gone
 
 
-def test_a_neuron_of_the_last_layer_fires_as_the_mean_of_the_layer_lies(looked: tuple[Run, Looked]) -> None:
-    task = looked[1]
-    found_D = direction(task.seen, task.pairs())
+def _told(task: Looked) -> torch.Tensor:
+    """How far each slot's mean lies along the direction."""
     given = zip(task.train, task.starts, strict=True)
     places = [start + n for example, start in given for n in range(len(example.slots))]
-    told_S = task.seen.means_SD[places] @ found_D
+    return task.seen.means_SD[places] @ direction(task.seen, task.pairs())
+
+
+def test_a_neuron_of_the_last_layer_fires_as_the_mean_of_the_layer_lies(looked: tuple[Run, Looked]) -> None:
+    task = looked[1]
+    told_S = _told(task)
     both = torch.stack([told_S, *torch.stack(task.fired).T])
     neuron = int(torch.corrcoef(both)[0, 1:].argmax())
     assert torch.corrcoef(both)[0, 1 + neuron] > 0.99
     assert torch.cov(both)[0, 1 + neuron] / told_S.var() == pytest.approx(OPEN, rel=0.1)
+
+
+def test_a_neuron_fires_beyond_a_place_alone(tmp_path: Path) -> None:
+    beyond = 0.5
+    _, task = looking(tmp_path, {**HOW, "beyond": beyond})
+    told_S = _told(task)
+    wanted_S = -torch.nn.functional.silu(STEEP * (-told_S - beyond))
+    fired_SN = torch.stack(task.fired)
+    neuron = int((fired_SN - wanted_S[:, None]).square().mean(0).argmin())
+    both = torch.stack([wanted_S, fired_SN[:, neuron]])
+    assert torch.corrcoef(both)[0, 1] > 0.98
+    assert torch.cov(both)[0, 1] / wanted_S.var() == pytest.approx(1, rel=0.15)
+    before = told_S > -beyond / 2
+    assert before.sum() > 9 and fired_SN[before, neuron].abs().max() < 1 and wanted_S.min() < -6
 
 
 def test_an_adapter_with_such_a_head_is_opened_as_it_was_trained(looked: tuple[Run, Looked], tmp_path: Path) -> None:

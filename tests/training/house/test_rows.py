@@ -10,7 +10,7 @@ from adjudge.engine.errors import AdjudgeError
 from adjudge.training.house import rows as module
 from adjudge.training.house.disturbances import DISTURBANCES
 from adjudge.training.house.recipe import ASPECTS, Excerpts
-from adjudge.training.house.rows import BEST, rows_of, split
+from adjudge.training.house.rows import BEST, NO_STORY, parted, rows_of, split
 from adjudge.training.house.texts import Beside, Scored, Story
 from tests.training.house.stories import own_stories
 
@@ -64,6 +64,30 @@ def test_a_text_as_its_author_left_it_has_the_best_score_and_one_to_buy_a_score_
     assert 40 < len(best) < 80
     hostile = rows_of(STORIES, 50, Excerpts(pairs=0, hostile=1), ASPECTS, "0").single[1::2]
     assert all(given[1] == 1 for row in hostile for given in row.columns["scores"].values())
+
+
+def test_what_is_no_story_stands_in_the_place_of_one_and_has_the_lowest_score() -> None:
+    others = [f"Report {n}: rain, and more of it." for n in range(9)]
+    rows = rows_of(STORIES, 60, Excerpts(pairs=0, no_story=0.5), ASPECTS, "0", others)
+    told = [pair for pair in zip(rows.single[::2], rows.single[1::2], strict=True) if _is_report(pair[1].columns)]
+    assert 20 < len(told) == rows.done[NO_STORY] < 40 and len({row.columns["response"] for _, row in told}) > 6
+    for story, other in told:
+        assert story.columns["prompt"] == other.columns["prompt"] and not _is_report(story.columns)
+        assert all(given[1] == BEST for given in story.columns["scores"].values())
+        assert all(given[1] == 1 for given in other.columns["scores"].values())
+    without = [rows_of(STORIES, 60, Excerpts(pairs=0, no_story=share), ASPECTS, "0").fingerprint for share in (0, 1)]
+    assert without[0] == without[1]  # a side that has none has its steps down
+
+
+def _is_report(columns: dict[str, Any]) -> bool:
+    return str(columns["response"]).lower().startswith("report ")
+
+
+def test_either_side_of_a_split_has_something_where_there_are_two() -> None:
+    for count, share, least in ((2, 0.01, (1, 1)), (9, 0.01, (8, 1)), (9, 0.99, (1, 8)), (9, 0.0, (9, 0))):
+        sides = parted(range(count), [f"p{n}" for n in range(count)], share)
+        assert tuple(map(len, sides)) == least and sorted([*sides[0], *sides[1]]) == list(range(count))
+    assert parted([1], ["p"], 0.0) == ([1], []) and parted([1], ["p"], 0.5) == ([], [1])
 
 
 def test_the_better_of_a_pair_stands_first_half_of_the_time() -> None:

@@ -80,6 +80,25 @@ def test_hostile_texts_take_linear_time() -> None:
     assert story_of(f"{TEXT}\n \n  \n  User: more")[0][-1] == "At last it came."
 
 
+def test_texts_that_are_no_stories_stand_apart(tmp_path: Path) -> None:
+    source = texts(tmp_path, {"text": f" {TEXT}\n"}, {"text": "Rain."}, {"text": " "})
+    with pytest.raises(AdjudgeError, match="no text of at least 3 sentences"):
+        stories_of([msgspec.structs.replace(source, stories=False)])
+    found = stories_of([source, msgspec.structs.replace(source, stories=False)])
+    assert found.others == (TEXT, "Rain.") and len(found.texts) == 1 and found.short == {source.path: 2}
+
+
+def test_a_single_file_of_text_is_one_text_and_what_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    own = tmp_path / "bus.TXT"
+    for coding in ("utf-8-sig", "utf-16"):
+        own.write_text(TEXT, encoding=coding)
+        for path in (own, tmp_path):
+            assert [" ".join(one.sentences) for one in stories_of([TextFile(str(path))]).texts] == [TEXT]
+    own.write_text(f"{TEXT} Café.", encoding="latin-1")
+    with pytest.raises(AdjudgeError, match=r"bus.TXT is not UTF-8: save it as UTF-8, or take it away$"):
+        stories_of([TextFile(str(tmp_path))])
+
+
 @pytest.mark.parametrize("absent", ["licence", "attribution"])
 def test_a_source_without_a_licence_is_refused_by_name(tmp_path: Path, absent: str) -> None:
     given = {"licence": "MIT", "attribution": "Ana"}
@@ -116,6 +135,8 @@ def test_a_column_that_is_no_text_is_refused_with_its_line(tmp_path: Path) -> No
     mend = r'set text = "COLUMN" in \[\[sources\]\]$'
     with pytest.raises(AdjudgeError, match=rf'line 1 of texts.jsonl: "text" is no text: {mend}'):
         stories_of([texts(tmp_path, {"text": 5})])
+    with pytest.raises(AdjudgeError, match=r'line 1 of texts.jsonl: "text" is empty: fill it, or leave the row out$'):
+        stories_of([texts(tmp_path, {"text": None})])
     with pytest.raises(AdjudgeError, match=rf'"text" is missing .*: its columns are "story", "n"; {mend}'):
         stories_of([texts(tmp_path, {"story": TEXT, "n": 5})])
 
