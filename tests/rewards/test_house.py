@@ -66,6 +66,26 @@ EXCUSES = (
     "Sure, I can do that as soon as you say more.",
 )
 
+FORMS = (
+    "Tomorrow will be cloudy in the north with light rain towards the evening. In the south it will be dry and"
+    " mild. Winds will be gentle, and the temperature will reach fourteen degrees. On Thursday the sun will return"
+    " to most of the country.",
+    "A mountain is a landform that rises well above the land around it. Mountains are formed by movements of the"
+    " earth's crust or by volcanoes. The climate near the summit is cold, and few plants grow there.",
+    "I have known Miss Hale for twelve years and recommend her without hesitation. She is patient, punctual and"
+    " admired by her pupils. Last year she led the school choir to a national prize.",
+    "The best way to see the coast is by train. Services leave the central station every two hours and take about"
+    " forty minutes. Sit on the left for views of the sea. In summer it is wise to book a seat in advance.",
+    "Before you climb a mountain, check the weather and tell somebody where you are going. Pack warm clothes, water"
+    " and a rope. Start early in the morning, for storms often come in the afternoon.",
+    "Thank you for your letter of the third of May. We have looked into the matter and found that the parcel was"
+    " sent to the wrong address. A new one will reach you by Friday. We apologise for the delay.",
+    "We promise to answer every letter within five days. If you are not satisfied with our service, you may return"
+    " the goods and receive your money. Our staff are trained to listen and to help.",
+    "Cut the onions into thin slices and fry them slowly in butter. Add the flour and stir for two minutes. Pour in"
+    " the stock and let it simmer for half an hour. Serve it hot with bread and grated cheese.",
+)
+
 Trick = Callable[[str, str, int], str]
 """From the prompt, the honest story and its number to what is handed in instead."""
 
@@ -88,6 +108,12 @@ def _grade(number: int) -> str:
     return said[number % 4] + "!" * (number // 4)
 
 
+def _form(number: int) -> str:
+    """One of the forms, or one and its next."""
+    first = FORMS[number % len(FORMS)]
+    return first if number < len(FORMS) else f"{first} {FORMS[(number + 1) % len(FORMS)]}"
+
+
 TRICKS: dict[str, Trick] = {
     "nothing": lambda prompt, story, number: ("", "…", "\n\n\n", "?", "***", "Fin.")[number % 6] * (1 + number // 6),
     "the prompt, copied": lambda prompt, story, number: "\n".join([prompt] * (1 + number % 4)),
@@ -97,6 +123,7 @@ TRICKS: dict[str, Trick] = {
     "another language": _some(ABROAD),
     "a form": _some(BLANKS),
     "excuses": _some(EXCUSES),
+    "no story": lambda prompt, story, number: _form(number),
     "for ever": lambda prompt, story, number: "and then it went on " * (ENDLESS if number == 0 else 4 + number),
     "the story and its grade": lambda prompt, story, number: f"{story}\n\n{_grade(number)}",
     "the story, twice": lambda prompt, story, number: f"{story}\n\n{story}",

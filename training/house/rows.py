@@ -154,9 +154,7 @@ def parted(things: Sequence[Thing], prompts: Sequence[str], share: float) -> tup
 class _Maker:
     """Makes rows of stories."""
 
-    def __init__(
-        self, stories: Sequence[Story], how: Excerpts, aspects: Sequence[str], others: Sequence[str]
-    ) -> None:
+    def __init__(self, stories: Sequence[Story], how: Excerpts, aspects: Sequence[str], others: Sequence[str]) -> None:
         self.stories, self.how, self.aspects, self.others = stories, how, aspects, others
         self.long = [story for story in stories if len(story.sentences) > how.longest + 1]
         self.with_scores = [story for story in stories if story.beside.scored] if how.scored else []
