@@ -108,12 +108,6 @@ def _grade(number: int) -> str:
     return said[number % 4] + "!" * (number // 4)
 
 
-def _form(number: int) -> str:
-    """One of the forms, or one and its next."""
-    first = FORMS[number % len(FORMS)]
-    return first if number < len(FORMS) else f"{first} {FORMS[(number + 1) % len(FORMS)]}"
-
-
 TRICKS: dict[str, Trick] = {
     "nothing": lambda prompt, story, number: ("", "…", "\n\n\n", "?", "***", "Fin.")[number % 6] * (1 + number // 6),
     "the prompt, copied": lambda prompt, story, number: "\n".join([prompt] * (1 + number % 4)),
@@ -123,7 +117,6 @@ TRICKS: dict[str, Trick] = {
     "another language": _some(ABROAD),
     "a form": _some(BLANKS),
     "excuses": _some(EXCUSES),
-    "no story": lambda prompt, story, number: _form(number),
     "for ever": lambda prompt, story, number: "and then it went on " * (ENDLESS if number == 0 else 4 + number),
     "the story and its grade": lambda prompt, story, number: f"{story}\n\n{_grade(number)}",
     "the story, twice": lambda prompt, story, number: f"{story}\n\n{story}",
@@ -195,3 +188,15 @@ def test_tricks_score_below_honest_stories(beaten: dict[str, list[bool]]) -> Non
     shares = {name: sum(won) / len(won) for name, won in beaten.items()}
     every = [one for won in beaten.values() for one in won]
     assert sum(every) / len(every) >= 0.98 and min(shares.values()) >= 0.87, shares  # two of a kind may be missed
+
+
+def test_texts_that_are_no_stories_score_below_whole_stories(house: Engine) -> None:
+    rows = [json.loads(line) for line in PAIRS.read_text().splitlines()[:STORIES]]
+    items = [
+        Item(row["prompt"], text)
+        for number, row in enumerate(rows)
+        for text in (row[f"story_{row['expected']}"], *(FORMS[(number + by) % len(FORMS)] for by in (0, 3)))
+    ]
+    scores = [verdict.score for verdict in PointwiseJudge(house, ASPECTS).judge(items)]
+    lower = [other < whole for whole, *others in zip(*[iter(scores)] * 3, strict=True) for other in others]  # type: ignore[operator]
+    assert sum(lower) / len(lower) >= 0.9

@@ -119,17 +119,17 @@ class Layers:
     def give_neuron(self, use: Use, writes_D: torch.Tensor, strength: float, beyond: float | None = None) -> None:
         """Have the neuron that moves the score least read what the head writes, and move the score by it.
 
-        With `beyond` only where that is lower than -beyond, by as much at -1.
+        With `beyond` the head writes as much more than lies along its direction, and what is above 0 moves nothing.
         """
         gate, up, down = self.dense.gate_proj, self.dense.up_proj, self.dense.down_proj
         neuron = int(use.neurons_SN.mean(0).argmin())
         read_D, pull_D = use.reads_SD.mean(0), use.pulls_SD.mean(0)
-        always_D = read_D / read_D.square().sum()
         heard_D = writes_D / writes_D.square().sum() * use.sizes_S2[:, 1].mean() / _scales(self.norms[-1])
+        always_D = read_D / read_D.square().sum()
         if beyond is None:
             opens_D, passes_D, fires = OPEN * always_D, heard_D, OPEN
         else:
-            opens_D, passes_D, fires = -STEEP * (heard_D + beyond * always_D), -always_D, STEEP * (1 - beyond)
+            opens_D, passes_D, fires = -STEEP * heard_D, -always_D, STEEP * (1 - beyond)
         self._row(gate, neuron, opens_D)
         self._row(up, neuron, passes_D)
         was_D = self._weight(down)[:, neuron].cpu()

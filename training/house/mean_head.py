@@ -54,7 +54,11 @@ class MeanHeadTask(SlotTask):
             layers = Layers(model, self.model, self.how.layer)
             model.to(device).train(False)
             seen, starts = self._seen(model, layers, device, at_once)
-            told_D = direction(seen, _told(self.train[: self.groups], starts))
+            pairs = _told(self.train[: self.groups], starts)
+            told_D = direction(seen, pairs)
+            if self.how.beyond is not None:  # all means lie alike along the better ones' mean
+                better_D = seen.means_SD[[better for better, _ in pairs]].mean(0)
+                told_D += self.how.beyond * better_D / better_D.square().sum()
             writes_D = layers.give_head(self._use(model, layers, device, at_once), told_D)
             use = self._use(model, layers, device, at_once)
             layers.give_neuron(use, writes_D, self.how.strength, self.how.beyond)
