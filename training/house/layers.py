@@ -17,6 +17,8 @@ from adjudge.training.evaluator.questions import NUMBERS
 
 LOUD = 0.7
 """How far the head moves a state for a difference of one, beside the state's root mean square."""
+LOUDER = 5.0
+"""The same where a threshold counts, for what lies along its direction before must not reach that."""
 OPEN = 8.0
 """What the neuron's gate lets through, where activations are nearly the identity."""
 STEEP = 12.0
@@ -108,10 +110,10 @@ class Layers:
         parts = (heads_BH, neurons_SN, pulls_SD, reads_SD, sizes_S2, flat_TD.T @ flat_TD)
         return Use(*(part.cpu() for part in parts))
 
-    def give_head(self, use: Use, direction_D: torch.Tensor) -> torch.Tensor:
+    def give_head(self, use: Use, direction_D: torch.Tensor, loud: float = LOUD) -> torch.Tensor:
         """Give the head that moves the score least a direction of the means; what it writes for 1 of it, [D]."""
         quiet_D = torch.linalg.eigh(use.states_DD).eigenvectors[:, 0]  # where states lie least
-        writes_D: torch.Tensor = LOUD * use.sizes_S2[:, 0].mean() * quiet_D
+        writes_D: torch.Tensor = loud * use.sizes_S2[:, 0].mean() * quiet_D
         self._keep_off(quiet_D)
         self._give_head(int(use.heads_RH.mean(0).argmin()), direction_D, writes_D)
         return writes_D

@@ -17,7 +17,7 @@ from adjudge.engine.models.sources import OpenModel
 from adjudge.training.evaluator.direct import Example, SlotTask, comparisons
 from adjudge.training.evaluator.questions import Rated
 from adjudge.training.evaluator.recipe import Asked
-from adjudge.training.house.layers import Layers, Means, Use
+from adjudge.training.house.layers import LOUD, LOUDER, Layers, Means, Use
 from adjudge.training.house.recipe import HouseRecipe
 
 RIDGE = 3e-2
@@ -55,13 +55,13 @@ class MeanHeadTask(SlotTask):
             model.to(device).train(False)
             seen, starts = self._seen(model, layers, device, at_once)
             pairs = _told(self.train[: self.groups], starts)
-            told_D = direction(seen, pairs)
-            if self.how.beyond is not None:  # all means lie alike along the better ones' mean
+            told_D, beyond = direction(seen, pairs), self.how.beyond
+            if beyond is not None:  # all means lie alike along the better ones' mean
                 better_D = seen.means_SD[[better for better, _ in pairs]].mean(0)
-                told_D += self.how.beyond * better_D / better_D.square().sum()
-            writes_D = layers.give_head(self._use(model, layers, device, at_once), told_D)
-            use = self._use(model, layers, device, at_once)
-            layers.give_neuron(use, writes_D, self.how.strength, self.how.beyond)
+                told_D += beyond * better_D / better_D.square().sum()
+            loud = LOUD if beyond is None else LOUDER
+            writes_D = layers.give_head(self._use(model, layers, device, at_once), told_D, loud)
+            layers.give_neuron(self._use(model, layers, device, at_once), writes_D, self.how.strength, beyond)
             model.train()
 
     def _seen(self, model: Any, layers: Layers, device: torch.device, at_once: int) -> tuple[Means, list[int]]:

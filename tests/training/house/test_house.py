@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -220,4 +221,5 @@ def test_the_examples_are_recipes(path: Path) -> None:
 
 def test_their_own_sources_have_texts() -> None:
     for source in set[TextFile]().union(*(own_sources(read_recipe(path, HouseRecipe)) for path in EXAMPLES)):
-        assert stories_of([source]).texts
+        found = stories_of([source, msgspec.structs.replace(source, stories=True)])
+        assert found.texts and bool(found.others) != source.stories
