@@ -105,7 +105,7 @@ def place_of(prompt: str, seed: int) -> float:
     return int(digest("split", str(seed), well_formed(prompt))[:13], 16) / 16**13
 
 
-def drawn(prompts: Collection[str], share: float, seed: int) -> set[str]:
+def held_out_of(prompts: Collection[str], share: float, seed: int) -> set[str]:
     """About a share of the prompts, to be held out; of two or more at least one on either side."""
     placed = sorted((place_of(prompt, seed), prompt) for prompt in prompts)
     taken = {prompt for place, prompt in placed if place < share}
@@ -115,12 +115,12 @@ def drawn(prompts: Collection[str], share: float, seed: int) -> set[str]:
 
 
 def _held_out(prompts: Collection[str], share: float, seed: int) -> set[str]:
-    """As `drawn`; raises AdjudgeError for one alone."""
+    """As `held_out_of`; raises AdjudgeError for one alone."""
     if share and len(prompts) == 1:
         raise AdjudgeError(
             "[data] held_out parts rows by their prompts, and these have one: write held_out = 0, or give rows of more"
         )
-    return drawn(prompts, share, seed)
+    return held_out_of(prompts, share, seed)
 
 
 def check_ids(rows: Iterable[Row]) -> None:

@@ -98,6 +98,11 @@ def _made(recipe: HouseRecipe, aspects: Sequence[Aspect], status: Status) -> tup
             "[excerpts] no_story is a share of texts that are no stories, and no source has any: add one with stories ="
             " false, or drop it"
         )
+    if stories.others and not recipe.excerpts.no_story:
+        raise AdjudgeError(
+            f"{counted(len(stories.others), 'text')} of sources with stories = false would stand nowhere: set"
+            " [excerpts] no_story, or leave the sources out"
+        )
     others = parted(stories.others, stories.others, recipe.excerpts.held_out)
     rows = [
         rows_of(side, count, recipe.excerpts, aspects, f"{recipe.seed} {name}", own)

@@ -15,7 +15,7 @@ import msgspec
 from adjudge.engine.errors import AdjudgeError
 from adjudge.rewards.judges.aspects import Aspect
 from adjudge.rewards.records.rows import Row
-from adjudge.training.evaluator.split import drawn
+from adjudge.training.evaluator.split import held_out_of
 from adjudge.training.house.disturbances import DISTURBANCES, HARD
 from adjudge.training.house.hostile import HOSTILE, with_verdict
 from adjudge.training.house.recipe import Excerpts
@@ -144,7 +144,7 @@ def split(stories: Sequence[Story], share: float) -> tuple[list[Story], list[Sto
 
 def parted(things: Sequence[Thing], prompts: Sequence[str], share: float) -> tuple[list[Thing], list[Thing]]:
     """Things to train on, and those of the held-out prompts among theirs, of which either side has one if it can."""
-    held_out = drawn(set(prompts), share, 0)
+    held_out = held_out_of(set(prompts), share, 0)
     sides: tuple[list[Thing], list[Thing]] = ([], [])
     for thing, prompt in zip(things, prompts, strict=True):
         sides[prompt in held_out].append(thing)

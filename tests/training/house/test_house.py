@@ -219,6 +219,16 @@ def test_the_examples_are_recipes(path: Path) -> None:
             assert before.name == "policy" and (RECIPES / f"{before.parent.name}.toml").is_file()
 
 
+def test_texts_that_are_no_stories_and_their_share_want_each_other(tmp_path: Path) -> None:
+    told = {"licence": "Apache-2.0", "attribution": "the authors"}
+    stories, others = ({"path": str(OWN / f"{name}.jsonl"), **told} for name in ("everyday", "no-stories"))
+    share = {"excerpts": {"count": 4, "held_out": 0.2, "no_story": 0.5}}
+    with pytest.raises(AdjudgeError, match=r"no source has any: add one with stories = false, or drop it$"):
+        train_house(recipe(tmp_path, "a", sources=[stories], **share))
+    with pytest.raises(AdjudgeError, match=r"240 texts of sources .* would stand nowhere: set \[excerpts\] no_story"):
+        train_house(recipe(tmp_path, "b", sources=[stories, {**others, "stories": False}]))
+
+
 def test_their_own_sources_have_texts() -> None:
     for source in set[TextFile]().union(*(own_sources(read_recipe(path, HouseRecipe)) for path in EXAMPLES)):
         found = stories_of([source, msgspec.structs.replace(source, stories=True)])
